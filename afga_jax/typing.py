@@ -1,0 +1,71 @@
+"""The protocols that the parts of the package agree on.
+
+Data, tasks and algorithms know each other only through what is written here, so each
+can be replaced by one's own.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import jax
+
+Array = jax.Array
+PyTree = Any
+
+
+class Batch(NamedTuple):
+    """Samples along a leading axis.
+
+    Attributes:
+      inputs: What the model sees, `[samples, ...]`.
+      targets: What it should answer, `[samples, ...]`.
+      mask: One for a real sample, zero for padding, `[samples]`; None: all are real.
+    """
+
+    inputs: PyTree
+    targets: PyTree
+    mask: Array | None = None
+
+
+class Task(NamedTuple):
+    """A loss to minimise, written for one client and one batch.
+
+    Attributes:
+      init: `key -> (params, stats)`. `stats` is model state that is not trained by
+        gradients (BatchNorm statistics); an empty tuple where there is none.
+      loss: `(params, stats, batch, key, train) -> (loss, (stats, metrics))`. `key`
+        serves dropout, `train` is a Python bool, `metrics` a dict of scalars that are
+        means over the batch. Padding (`batch.mask`) must not count.
+    """
+
+    init: Callable[[Array], tuple[PyTree, PyTree]]
+    loss: Callable[[PyTree, PyTree, Batch, Array, bool], tuple[Array, tuple]]
+
+
+@runtime_checkable
+class ClientData(Protocol):
+    """The data of all clients; a pytree, because it is an argument of compiled code.
+
+    `client` is always a traced scalar: write for one client.
+    """
+
+    @property
+    def sizes(self) -> Any:
+        """Number of samples of each client; indexable with an array of client ids."""
+
+    def indices(self, client: Array) -> Array:
+        """The client's sample indices, padded to a common length with any valid index."""
+
+    def batch(self, key: Array, client: Array) -> Batch:
+        """A batch drawn uniformly, with replacement, from the client's own samples.
+
+        Args:
+          key: Already unique to the round, the step and the client.
+          client: The client's id.
+        """
+
+    def full(self, client: Array) -> Batch:
+        """All samples of the client, padded to a common length, with a mask."""
+
+    def pooled(self) -> "ClientData":
+        """The same samples held by one single client."""
