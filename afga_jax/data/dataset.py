@@ -1,0 +1,101 @@
+"""A classification data set in memory: what every source gives."""
+
+import dataclasses
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Dataset:
+    """Samples with integer labels, split into training and test.
+
+    The arrays are checked when the data set is built, so whatever reads one may rely on
+    equal lengths and on labels within the classes.
+
+    Attributes:
+      name: What people call it, e.g. `"cifar10"`.
+      train_inputs: `[train, ...]`; images are uint8 `[train, height, width, channels]`.
+      train_targets: Labels in `[0, num_classes)`, int32 `[train]`.
+      test_inputs: `[test, ...]`, of the same sample shape and type.
+      test_targets: int32 `[test]`.
+      num_classes: Number of classes.
+      label_names: One name per class; empty: the classes are named by their number.
+
+    Example:
+      >>> pixels = np.zeros((6, 2, 2, 1), np.uint8)
+      >>> labels = np.array([0, 1, 2, 0, 1, 2])
+      >>> data = Dataset("tiny", pixels, labels, pixels[:3], labels[:3], num_classes=3)
+      >>> data.label_names, data.train_targets.dtype.name
+      (('0', '1', '2'), 'int32')
+    """
+
+    name: str
+    train_inputs: np.ndarray
+    train_targets: np.ndarray
+    test_inputs: np.ndarray
+    test_targets: np.ndarray
+    num_classes: int
+    label_names: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        names = self.label_names or range(self.num_classes)
+        object.__setattr__(self, "label_names", tuple(str(name) for name in names))
+        for split in ("train", "test"):
+            inputs = np.asarray(getattr(self, f"{split}_inputs"))
+            targets = np.asarray(getattr(self, f"{split}_targets"))
+            object.__setattr__(self, f"{split}_inputs", inputs)
+            check_labels(targets, self.num_classes, f"{self.name}, {split} split")
+            object.__setattr__(self, f"{split}_targets", targets.astype(np.int32))
+        self.validate()
+
+    def validate(self) -> None:
+        """Raises a ValueError unless lengths, shapes, labels and names fit together."""
+        for split in ("train", "test"):
+            inputs = getattr(self, f"{split}_inputs")
+            targets = getattr(self, f"{split}_targets")
+            where = f"{self.name}, {split} split"
+            if len(inputs) != len(targets):
+                raise ValueError(
+                    f"{where}: {len(inputs)} inputs but {len(targets)} targets; give "
+                    "one target per input."
+                )
+            check_labels(targets, self.num_classes, where)
+        if len(self.train_inputs) == 0:
+            raise ValueError(f"{self.name}: the training split is empty; give samples.")
+        train, test = self.train_inputs, self.test_inputs
+        if (train.shape[1:], train.dtype) != (test.shape[1:], test.dtype):
+            raise ValueError(
+                f"{self.name}: training inputs are {train.dtype}{train.shape[1:]} per "
+                f"sample, test inputs {test.dtype}{test.shape[1:]}; make them alike."
+            )
+        if len(self.label_names) != self.num_classes:
+            raise ValueError(
+                f"{self.name}: {len(self.label_names)} label names for "
+                f"{self.num_classes} classes; give one name per class."
+            )
+
+
+def check_labels(targets: np.ndarray, num_classes: int, where: str) -> None:
+    """Raises a ValueError unless `targets` are integers in `[0, num_classes)`.
+
+    Args:
+      targets: Labels, `[samples]`.
+      num_classes: Number of classes.
+      where: What the labels belong to, for the message.
+    """
+    targets = np.asarray(targets)
+    if num_classes < 1:
+        raise ValueError(
+            f"{where}: num_classes is {num_classes}; it must be at least 1."
+        )
+    if targets.ndim != 1 or not np.issubdtype(targets.dtype, np.integer):
+        raise ValueError(
+            f"{where}: targets are {targets.dtype}{targets.shape}; give one integer "
+            "per sample."
+        )
+    outside = (targets < 0) | (targets >= num_classes)
+    if outside.any():
+        raise ValueError(
+            f"{where}: label {targets[outside][0]} of sample {np.argmax(outside)} is "
+            f"outside [0, {num_classes}); relabel the samples or raise num_classes."
+        )
