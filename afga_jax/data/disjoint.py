@@ -1,0 +1,268 @@
+"""Partitions that deal each sample to one client at most.
+
+Every scheme reads the labels and its own `seed`, nothing else, and leaves no client
+empty.
+"""
+
+import heapq
+
+import numpy as np
+
+from afga_jax import checks
+from afga_jax.data.assignment import Stored
+from afga_jax.data.dataset import check_labels
+
+# Shards of HA-Fed's experiments, by data set.
+PAPER_SHARDS = {
+    "cifar10": {"num_shards": 200, "shard_size": 250, "shards_per_client": 6},
+    "cifar100": {"num_shards": 2000, "shard_size": 25, "shards_per_client": 60},
+    "fashion_mnist": {"num_shards": 200, "shard_size": 300, "shards_per_client": 6},
+}
+
+
+def by_client(client_of_sample: np.ndarray, num_clients: int | None = None) -> Stored:
+    """Gives every sample to the client that it names.
+
+    Args:
+      client_of_sample: Number of the client of each sample, `[samples]`.
+      num_clients: Number of clients; None: as many as the largest number needs.
+
+    Returns:
+      The assignment.
+
+    Example:
+      >>> by_client(np.array([1, 0, 1])).sizes
+      array([1, 2], dtype=int32)
+    """
+    owners = np.asarray(client_of_sample)
+    if num_clients is None:
+        num_clients = int(owners.max(initial=-1)) + 1
+    check_labels(owners, num_clients, "client_of_sample")
+    sizes = np.bincount(owners, minlength=num_clients)
+    return _stored(np.argsort(owners, kind="stable"), sizes)
+
+
+def iid(labels: np.ndarray, num_clients: int, *, seed: int = 0) -> Stored:
+    """Deals a shuffle in equal parts; sizes differ by one at most.
+
+    Args:
+      labels: `[samples]`; only their number matters.
+      num_clients: Number of clients.
+      seed: Seed of the partition.
+
+    Returns:
+      The assignment.
+    """
+    _check_disjoint(labels, num_clients)
+    order = np.random.default_rng(seed).permutation(len(labels))
+    return _stored(order, _even(len(labels), num_clients))
+
+
+def dirichlet(
+    labels: np.ndarray,
+    num_clients: int,
+    *,
+    alpha: float = 0.6,
+    min_size: int = 1,
+    seed: int = 0,
+) -> Stored:
+    """Splits each class over the clients by its own draw p_c ~ Dir(α·1_N).
+
+    A client left with fewer than `min_size` samples takes random ones, one by one, from
+    whoever is largest at the time: the draw is not repeated, so it always ends.
+
+    Args:
+      labels: `[samples]`.
+      num_clients: Number of clients, N.
+      alpha: Concentration α; small: each class sits with few clients.
+      min_size: Smallest client allowed.
+      seed: Seed of the partition.
+
+    Returns:
+      The assignment.
+
+    Reference:
+      Hsu et al., 2019, "Measuring the effects of non-identical data distribution";
+      per class as in Wang et al., 2020 (FedMA, FedNova).
+    """
+    checks.number("alpha", alpha, above=0, fix="the papers use 0.3 and 0.6")
+    checks.integer("min_size", min_size, fix="no client may be empty")
+    _check_disjoint(labels, num_clients, min_size)
+    random = np.random.default_rng(seed)
+    owners = np.empty(len(labels), int)
+    for pool in class_pools(labels):
+        shares = random.dirichlet(np.full(num_clients, alpha))
+        cuts = np.rint(np.cumsum(shares)[:-1] * len(pool)).astype(int)
+        counts = np.diff(cuts, prepend=0, append=len(pool))
+        owners[random.permutation(pool)] = np.repeat(np.arange(num_clients), counts)
+    return by_client(_levelled(random, owners, num_clients, min_size), num_clients)
+
+
+def dirichlet_client(
+    labels: np.ndarray, num_clients: int, *, alpha: float = 0.6, seed: int = 0
+) -> Stored:
+    """Gives each client, in random order, classes in proportions p_i ~ Dir(α·1_C).
+
+    All samples are dealt and sizes differ by one at most, so a class can run out; what
+    a client still wants is then drawn from its other classes.
+
+    Args:
+      labels: `[samples]`.
+      num_clients: Number of clients.
+      alpha: Concentration α; small: each client has few classes.
+      seed: Seed of the partition.
+
+    Returns:
+      The assignment.
+    """
+    checks.number("alpha", alpha, above=0, fix="the papers use 0.3 and 0.6")
+    _check_disjoint(labels, num_clients)
+    random = np.random.default_rng(seed)
+    pools = class_pools(labels)
+    left = np.array([len(pool) for pool in pools])
+    sizes = _even(len(labels), num_clients)
+    counts = np.zeros((num_clients, len(pools)), int)
+    for client in random.permutation(num_clients):
+        shares = random.dirichlet(np.full(len(pools), alpha))
+        counts[client] = _drawn_counts(random, shares, left, sizes[client])
+        left = left - counts[client]
+    owners = np.empty(len(labels), int)
+    for pool, of_client in zip(pools, counts.T, strict=True):
+        owners[random.permutation(pool)] = np.repeat(np.arange(num_clients), of_client)
+    return by_client(owners, num_clients)
+
+
+def shards(
+    labels: np.ndarray,
+    num_clients: int,
+    *,
+    num_shards: int = 200,
+    shard_size: int = 250,
+    shards_per_client: int = 6,
+    seed: int = 0,
+) -> Stored:
+    """Sorts by label, cuts into shards, gives each client some at random.
+
+    Shards that nobody draws are not used: HA-Fed's 32 clients take 192 of 200.
+
+    Args:
+      labels: `[samples]`.
+      num_clients: Number of clients.
+      num_shards: Number of shards; `PAPER_SHARDS` has the values of HA-Fed.
+      shard_size: Samples per shard.
+      shards_per_client: Shards per client.
+      seed: Seed of the partition.
+
+    Returns:
+      The assignment.
+    """
+    for name, value in [("num_shards", num_shards), ("shard_size", shard_size)]:
+        checks.integer(name, value)
+    checks.integer("shards_per_client", shards_per_client)
+    checks.integer("num_clients", num_clients)
+    if num_shards * shard_size > len(labels):
+        raise ValueError(
+            f"{num_shards} shards of {shard_size} need {num_shards * shard_size} "
+            f"samples, there are {len(labels)}; use fewer or smaller shards."
+        )
+    if num_clients * shards_per_client > num_shards:
+        raise ValueError(
+            f"{num_clients} clients with {shards_per_client} shards each need "
+            f"{num_clients * shards_per_client} shards, there are {num_shards}; ask "
+            "for fewer per client or cut more shards."
+        )
+    random = np.random.default_rng(seed)
+    by_label = np.concatenate(
+        [random.permutation(pool) for pool in class_pools(labels)]
+    )
+    table = by_label[: num_shards * shard_size].reshape(num_shards, shard_size)
+    drawn = random.permutation(num_shards)[: num_clients * shards_per_client]
+    sizes = np.full(num_clients, shards_per_client * shard_size)
+    return _stored(table[drawn].reshape(-1), sizes)
+
+
+def check_samples(labels: np.ndarray, num_clients: int) -> int:
+    """Refuses what is not a list of labels for at least one client.
+
+    Args:
+      labels: `[samples]`.
+      num_clients: Number of clients.
+
+    Returns:
+      Number of classes, one more than the largest label.
+    """
+    checks.integer("num_clients", num_clients)
+    num_classes = int(np.max(labels, initial=-1)) + 1
+    if num_classes < 1:
+        raise ValueError(f"labels {labels}: give one label in [0, classes) per sample.")
+    check_labels(labels, num_classes, "labels")
+    return num_classes
+
+
+def class_pools(labels: np.ndarray) -> list[np.ndarray]:
+    """The samples of each class that occurs, classes in order."""
+    by_label = np.argsort(labels, kind="stable")
+    _, firsts = np.unique(np.asarray(labels)[by_label], return_index=True)
+    return np.split(by_label, firsts[1:])
+
+
+def _check_disjoint(labels: np.ndarray, num_clients: int, min_size: int = 1) -> None:
+    check_samples(labels, num_clients)
+    if num_clients * min_size > len(labels):
+        raise ValueError(
+            f"{num_clients} clients of at least {min_size} samples need "
+            f"{num_clients * min_size}, there are {len(labels)}; use fewer clients, or "
+            "the partition 'overlap', which shares samples."
+        )
+
+
+def _stored(order: np.ndarray, sizes: np.ndarray) -> Stored:
+    if not sizes.all():
+        raise ValueError(
+            f"client {np.argmin(sizes)} of {len(sizes)} holds no sample; number the "
+            "clients without gaps or leave it out."
+        )
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+    return Stored(order.astype(np.int32), offsets, int(sizes.max()))
+
+
+def _even(total: int, parts: int) -> np.ndarray:
+    return total // parts + (np.arange(parts) < total % parts)
+
+
+def _levelled(
+    random: np.random.Generator, owners: np.ndarray, num_clients: int, min_size: int
+) -> np.ndarray:
+    """Moves random samples of the largest clients to those below `min_size`."""
+    sizes = np.bincount(owners, minlength=num_clients)
+    lacking = np.maximum(min_size - sizes, 0)
+    largest = [(-size, client) for client, size in enumerate(sizes)]
+    heapq.heapify(largest)
+    givers = np.zeros(num_clients, int)
+    for _ in range(lacking.sum()):
+        size, client = largest[0]
+        heapq.heapreplace(largest, (size + 1, client))
+        givers[client] += 1
+    moved = [
+        random.choice(np.flatnonzero(owners == client), givers[client], replace=False)
+        for client in np.flatnonzero(givers)
+    ]
+    owners = owners.copy()
+    if moved:
+        owners[np.concatenate(moved)] = np.repeat(np.arange(num_clients), lacking)
+    return owners
+
+
+def _drawn_counts(
+    random: np.random.Generator, shares: np.ndarray, left: np.ndarray, size: int
+) -> np.ndarray:
+    """Draws `size` samples by class; classes that run out leave the draw."""
+    counts = np.zeros_like(left)
+    while missing := size - counts.sum():
+        wanted = shares * (counts < left)
+        # Tiny α puts all weight on classes that may be gone: then any class will do.
+        if wanted.sum() < 1e-12:
+            wanted = (left - counts).astype(float)
+        drawn = random.multinomial(missing, wanted / wanted.sum())
+        counts += np.minimum(drawn, left - counts)
+    return counts

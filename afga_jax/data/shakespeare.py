@@ -1,0 +1,212 @@
+"""Shakespeare's complete works as speaking roles, one client per (play, speaker).
+
+The roles follow LEAF (Caldas et al., 2018, "LEAF: A Benchmark for Federated Settings"),
+which splits Project Gutenberg's #100. Its rules are kept with their side effects, since
+its counts (1129 roles, 4,226,158 samples) are what papers report: stage directions that
+are indented like speech stay in the speech, and a licence notice inside "The Comedy of
+Errors" becomes a role of its own.
+"""
+
+import gzip
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+# The characters of the roles' texts. A role's line breaks become spaces in its samples;
+# "\n" keeps its place so that codes agree with other readers of the same roles.
+ALPHABET = (
+    "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
+)
+WINDOW = 80
+
+_BYLINE = "by William Shakespeare"
+_TITLE_REACH = range(2, 8)
+_FEWEST_LINES = 3
+
+
+class Role(NamedTuple):
+    """What one character says in one play.
+
+    Attributes:
+      user: Name of the client, e.g. `"THE_TEMPEST_PROSPERO"`.
+      play: Title of the play.
+      speaker: The character's name in upper case.
+      text: All lines of the role, each ended by a line break.
+    """
+
+    user: str
+    play: str
+    speaker: str
+    text: str
+
+
+def read_text(path: str | Path) -> str:
+    """Reads the plain text of the works, gzipped or not.
+
+    Args:
+      path: A `.txt` or `.txt.gz` file in UTF-8.
+
+    Returns:
+      The text.
+    """
+    path = Path(path)
+    content = path.read_bytes()
+    if path.suffix == ".gz":
+        content = gzip.decompress(content)
+    return content.decode("utf-8-sig")
+
+
+def read_prepared(data_dir: str | Path | None = None) -> list[Role]:
+    """Reads the roles from the prepared TFDS set `leaf_shakespeare`.
+
+    Args:
+      data_dir: Folder of TFDS data sets; None: the environment's `TFDS_DATA_DIR`.
+
+    Returns:
+      The roles in stored order, the same as `parse` gives for the plain text.
+    """
+    # Seconds to import, and needless for those who bring their own text.
+    import tensorflow_datasets as tfds
+
+    source = tfds.data_source(
+        "leaf_shakespeare", split="train", data_dir=data_dir, download=False
+    )
+    rows = source.__getitems__(list(range(len(source))))
+    return [Role(*(_decoded(row[field]) for field in Role._fields)) for row in rows]
+
+
+def parse(text: str) -> list[Role]:
+    r"""Splits the complete works into speaking roles, by LEAF's rules.
+
+    A line of its own, "by William Shakespeare", starts a play; its title is the nearest
+    line above, from the second on, that is not blank. A speech starts with two spaces,
+    a name, a full stop; lines indented by four continue it. Names are compared in upper
+    case. Dropped are: works with fewer than two speakers (the poems), roles of fewer
+    than three lines, roles too short for one sample.
+
+    Args:
+      text: The plain text, e.g. from `read_text`.
+
+    Returns:
+      Roles in order of first appearance.
+
+    Example:
+      >>> speech = "Hence! home, you idle creatures, get you home! " * 2
+      >>> speeches = [f"  {name}. {speech}" for name in ("FLAVIUS", "Cob")] * 3
+      >>> play = ["JULIUS CAESAR", "", "by William Shakespeare", "", *speeches]
+      >>> [role.user for role in parse("\n".join(play))]
+      ['JULIUS_CAESAR_FLAVIUS', 'JULIUS_CAESAR_COB']
+    """
+    lines = text.splitlines()
+    starts = [number for number, line in enumerate(lines) if line.strip() == _BYLINE]
+    roles = []
+    for start, stop in zip(starts, [*starts[1:], len(lines)], strict=True):
+        play = _title(lines, start)
+        spoken: dict[str, list[str]] = {}
+        for speaker, line in _spoken_lines(lines[start + 1 : stop], play):
+            spoken.setdefault(speaker, []).append(line)
+        if len(spoken) > 1:
+            roles.extend(_role(play, *item) for item in spoken.items())
+    roles = [
+        role
+        for role in roles
+        if role.text.count("\n") >= _FEWEST_LINES and num_samples(role.text) > 0
+    ]
+    if not roles:
+        raise ValueError(
+            f"the text has {len(starts)} lines with {_BYLINE!r} and no speaking role "
+            f"of {_FEWEST_LINES} lines and {WINDOW + 1} characters; give the plain "
+            "text of the plays, with speeches as '  NAME. words'."
+        )
+    return roles
+
+
+def num_samples(text: str, window: int = WINDOW) -> int:
+    """How many windows with a next character a role's text holds."""
+    return max(0, len(_collapsed(text)) - window)
+
+
+def encode(text: str, alphabet: str = ALPHABET) -> np.ndarray:
+    r"""Codes of a text, with every run of white space as one space.
+
+    Args:
+      text: Any text.
+      alphabet: Character number k has code k.
+
+    Returns:
+      uint8 `[characters]`.
+
+    Example:
+      >>> encode("to be,\n  or").tolist() == [ALPHABET.index(c) for c in "to be, or"]
+      True
+    """
+    if not 0 < len(alphabet) <= 256:
+        raise ValueError(f"alphabet has {len(alphabet)} characters; give 1 to 256.")
+    text = _collapsed(text)
+    unknown = sorted(set(text) - set(alphabet))
+    if unknown:
+        raise ValueError(
+            f"the text holds {unknown[0]!r}, which is not among the {len(alphabet)} "
+            "characters of the alphabet; replace it or give an alphabet that has it."
+        )
+    table = str.maketrans({letter: chr(code) for code, letter in enumerate(alphabet)})
+    return np.frombuffer(text.translate(table).encode("latin-1"), np.uint8)
+
+
+class _Layout(NamedTuple):
+    """How speeches are set in one play."""
+
+    speech: re.Pattern
+    continuation: re.Pattern
+
+
+_USUAL = _Layout(re.compile(r"  ([A-Za-z][A-Za-z ]*)\. (.*)"), re.compile(r"    (.*)"))
+# This play is not indented, so stage directions and notices look like speech: an act's
+# heading and a line that opens a notice end the speech before them.
+_FLUSH = _Layout(re.compile(r"([A-Za-z][A-Za-z ]*)\. (.*)"), re.compile(r"(.*)"))
+_FLUSH_PLAY = "THE COMEDY OF ERRORS"
+
+
+def _spoken_lines(lines: Sequence[str], play: str) -> Iterator[tuple[str, str]]:
+    flush = play == _FLUSH_PLAY
+    layout = _FLUSH if flush else _USUAL
+    speaker = None
+    for line in lines:
+        if speech := layout.speech.match(line):
+            speaker, words = speech[1].upper(), speech[2]
+            if flush and speaker.startswith("ACT "):
+                speaker = None
+        elif speaker and (more := layout.continuation.match(line)):
+            words = more[1]
+            if flush and words.startswith("<"):
+                speaker = None
+        else:
+            continue
+        if speaker:
+            yield speaker, words
+
+
+def _title(lines: Sequence[str], byline: int) -> str:
+    for above in _TITLE_REACH:
+        if byline >= above and lines[byline - above].strip():
+            return lines[byline - above].strip()
+    raise ValueError(
+        f"line {byline + 1} reads {_BYLINE!r} but none of the {_TITLE_REACH[-1]} lines "
+        "above holds a title; put the title two lines above it."
+    )
+
+
+def _role(play: str, speaker: str, lines: Sequence[str]) -> Role:
+    user = re.sub(r"\W", "_", f"{play}_{speaker}")
+    return Role(user, play, speaker, "".join(f"{line}\n" for line in lines))
+
+
+def _collapsed(text: str) -> str:
+    return re.sub(r"\s+", " ", text)
+
+
+def _decoded(value: bytes | str) -> str:
+    return value.decode("utf-8") if isinstance(value, bytes) else value
