@@ -3,19 +3,36 @@
 An assignment maps (client, position) to the index of a sample. It is a pytree that
 works with NumPy arrays on the host and, passed to compiled code, with traced ones: the
 same lines serve the summaries and the draw of a batch. `Stored` keeps a list per
-client, `Computed` keeps nothing per client, so ten million cost what a hundred do, and
-`Ranges` keeps runs of consecutive samples, for windows of a text.
+client, `Ranges` keeps runs of consecutive samples, for windows of a text, and
+`Computed` (`afga_jax.data.computed`) keeps nothing per client.
 """
 
-from typing import Any
+from typing import Any, Protocol
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-# How many strides a pool offers. Times the pool's size: its number of distinct draws.
-NUM_STRIDES = 1024
+
+class Assignment(Protocol):
+    """Who holds which samples; a pytree."""
+
+    num_clients: int
+    capacity: int
+
+    @property
+    def sizes(self) -> Any:
+        """Samples of each client; indexable with an array of clients."""
+
+    @property
+    def end(self) -> int:
+        """One more than the largest sample index; on the host."""
+
+    def sample(self, client, position):
+        """Index of the sample at `position` in [0, size) of the client."""
+
+    def pooled(self) -> "Assignment":
+        """One client with, once, each sample that some client holds; on the host."""
 
 
 @struct.dataclass
@@ -40,9 +57,18 @@ class Stored:
     def sizes(self) -> Any:
         return self.offsets[1:] - self.offsets[:-1]
 
+    @property
+    def end(self) -> int:
+        return int(np.max(self.order)) + 1
+
     def sample(self, client, position):
         """Index of the sample at `position` of the client's list."""
         return self.order[self.offsets[client] + position]
+
+    def pooled(self) -> "Stored":
+        """One client with, once, each sample that some client holds; on the host."""
+        held = np.unique(self.order)
+        return stored(held, np.array([len(held)]))
 
 
 @struct.dataclass
@@ -69,6 +95,10 @@ class Ranges:
     def sizes(self) -> Any:
         return self.offsets[1:] - self.offsets[:-1]
 
+    @property
+    def end(self) -> int:
+        return int(np.max(self.starts + np.diff(self.cumulative)))
+
     def sample(self, client, position):
         """Index of the sample at `position` within the client's runs."""
         rank = self.offsets[client] + position
@@ -76,88 +106,57 @@ class Ranges:
         run = numpy.searchsorted(self.cumulative, rank, side="right") - 1
         return self.starts[run] + rank - self.cumulative[run]
 
+    def pooled(self) -> "Ranges":
+        """One client with, once, each sample that some client holds; on the host."""
+        starts, counts = np.asarray(self.starts), np.diff(self.cumulative)
+        by_start = np.argsort(starts, kind="stable")
+        starts, ends = starts[by_start], (starts + counts)[by_start]
+        # What an earlier run covers already is cut off: each sample counts once.
+        covered = np.concatenate([[0], np.maximum.accumulate(ends)[:-1]])
+        starts = np.minimum(np.maximum(starts, covered), ends)
+        kept = ends > starts
+        return ranges(starts[kept], (ends - starts)[kept], np.array([kept.sum()]))
 
-@struct.dataclass
-class Computed:
-    """Equal, overlapping lists that are computed from the client's number.
 
-    The samples lie in pools, one per class, each in random order. A client's first
-    `major_count` samples come from its major pool, the others in turn from the
-    remaining pools. Within a pool of n samples it takes those at
-    `(shift + k · stride) mod n`, k = 0, 1, …, where shift and stride are hashed from
-    the client's number and the stride has no divisor in common with n: all differ.
+def stored(order: np.ndarray, sizes: np.ndarray) -> Stored:
+    """Lists of samples, one after another.
 
-    Attributes:
-      order: Sample indices, pool after pool, int32 `[samples]`.
-      offsets: Where each pool starts in `order`, uint32 `[pools + 1]`.
-      strides: Steps through each pool, uint32 `[pools, NUM_STRIDES]`.
-      turns: Steps through the pools themselves, uint32 `[NUM_STRIDES]`.
-      salt: Makes the hash depend on the seed, uint32.
-      num_clients: Number of clients.
-      capacity: Samples of every client.
-      major_count: How many of them are from the client's major pool.
+    Args:
+      order: Sample indices, client after client, `[held]`.
+      sizes: Samples of each client, `[num_clients]`.
+
+    Returns:
+      The assignment.
     """
-
-    order: Any
-    offsets: Any
-    strides: Any
-    turns: Any
-    salt: Any
-    num_clients: int = struct.field(pytree_node=False)
-    capacity: int = struct.field(pytree_node=False)
-    major_count: int = struct.field(pytree_node=False)
-
-    @property
-    def sizes(self) -> "EqualSizes":
-        return EqualSizes(self.num_clients, self.capacity)
-
-    @property
-    def major_class(self) -> np.ndarray:
-        """The major pool of every client, int32 `[num_clients]`, on the host."""
-        return self.major(np.arange(self.num_clients)).astype(np.int32)
-
-    def major(self, client):
-        """The major pool of a client; every block of `pools` clients has each once."""
-        pools = np.uint32(len(self.offsets) - 1)
-        client = client.astype(np.uint32)
-        hashed = _mixed(client // pools + self.salt)
-        stride = self.turns[hashed % np.uint32(NUM_STRIDES)]
-        return (_mixed(hashed) % pools + client % pools * stride) % pools
-
-    def sample(self, client, position):
-        """Index of the sample at `position` of the client's list."""
-        position = position.astype(np.uint32)
-        numpy = position.__array_namespace__()
-        pools = np.uint32(len(self.offsets) - 1)
-        others = np.uint32(max(len(self.offsets) - 2, 1))
-        count = np.uint32(self.major_count)
-        in_major = position < count
-        rest = position - numpy.minimum(position, count)
-        pool = self.major(client) + numpy.where(in_major, 0, 1 + rest % others)
-        pool = pool.astype(np.uint32) % pools
-        rank = numpy.where(in_major, position, rest // others)
-        hashed = _mixed(_mixed(client.astype(np.uint32) ^ self.salt) + pool)
-        start = self.offsets[pool]
-        size = self.offsets[pool + np.uint32(1)] - start
-        stride = self.strides[pool, hashed % np.uint32(NUM_STRIDES)]
-        return self.order[start + (_mixed(hashed) % size + rank * stride) % size]
+    offsets = _offsets(sizes)
+    return Stored(np.asarray(order, np.int32), offsets, int(np.max(sizes)))
 
 
-@struct.dataclass
-class EqualSizes:
-    """Sizes of clients that all hold the same number: indexable, never stored."""
+def ranges(starts: np.ndarray, counts: np.ndarray, runs: np.ndarray) -> Ranges:
+    """Runs of consecutive samples.
 
-    num_clients: int = struct.field(pytree_node=False)
-    size: int = struct.field(pytree_node=False)
+    Args:
+      starts: First sample of each run, runs sorted by client, `[all runs]`.
+      counts: Samples of each run, `[all runs]`.
+      runs: Number of runs of each client, `[num_clients]`.
 
-    def __len__(self) -> int:
-        return self.num_clients
+    Returns:
+      The assignment.
 
-    def __getitem__(self, clients) -> jax.Array:
-        return jnp.full(jnp.shape(clients), self.size, jnp.int32)
-
-
-Assignment = Stored | Ranges | Computed
+    Example:
+      >>> held = ranges(np.array([0, 7, 4]), np.array([2, 2, 1]), np.array([2, 1]))
+      >>> members(held, 0).tolist(), members(held, 1).tolist()
+      ([0, 1, 7, 8], [4])
+    """
+    cumulative = np.concatenate([[0], np.cumsum(counts)])
+    last_runs = np.cumsum(runs)
+    sizes = np.diff(cumulative[last_runs], prepend=0)
+    return Ranges(
+        starts=np.asarray(starts, np.int32),
+        cumulative=cumulative.astype(np.int32),
+        offsets=_offsets(sizes),
+        capacity=int(sizes.max()),
+    )
 
 
 def members(assignment: Assignment, client: int) -> np.ndarray:
@@ -184,10 +183,14 @@ def check_client(client: int, num_clients: int) -> None:
         )
 
 
-def _mixed(number):
-    """A 32-bit hash: xor-shifts and odd multipliers, each of them invertible."""
-    # Wrapping around is the point; NumPy warns of it for scalars.
-    with np.errstate(over="ignore"):
-        number = (number ^ (number >> np.uint32(16))) * np.uint32(0x7FEB352D)
-        number = (number ^ (number >> np.uint32(15))) * np.uint32(0x846CA68B)
-        return number ^ (number >> np.uint32(16))
+def _offsets(sizes: np.ndarray) -> np.ndarray:
+    if np.min(sizes) < 1:
+        raise ValueError(
+            f"client {np.argmin(sizes)} of {len(sizes)} holds {np.min(sizes)} samples; "
+            "give every client at least 1, or leave it out and number without gaps."
+        )
+    if np.sum(sizes) >= 2**31:
+        raise ValueError(
+            f"{np.sum(sizes)} samples do not fit 32-bit indices; hold below 2**31."
+        )
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)

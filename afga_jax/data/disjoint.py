@@ -9,15 +9,8 @@ import heapq
 import numpy as np
 
 from afga_jax import checks
-from afga_jax.data.assignment import Stored
+from afga_jax.data.assignment import Stored, stored
 from afga_jax.data.dataset import check_labels
-
-# Shards of HA-Fed's experiments, by data set.
-PAPER_SHARDS = {
-    "cifar10": {"num_shards": 200, "shard_size": 250, "shards_per_client": 6},
-    "cifar100": {"num_shards": 2000, "shard_size": 25, "shards_per_client": 60},
-    "fashion_mnist": {"num_shards": 200, "shard_size": 300, "shards_per_client": 6},
-}
 
 
 def by_client(client_of_sample: np.ndarray, num_clients: int | None = None) -> Stored:
@@ -39,7 +32,7 @@ def by_client(client_of_sample: np.ndarray, num_clients: int | None = None) -> S
         num_clients = int(owners.max(initial=-1)) + 1
     check_labels(owners, num_clients, "client_of_sample")
     sizes = np.bincount(owners, minlength=num_clients)
-    return _stored(np.argsort(owners, kind="stable"), sizes)
+    return stored(np.argsort(owners, kind="stable"), sizes)
 
 
 def iid(labels: np.ndarray, num_clients: int, *, seed: int = 0) -> Stored:
@@ -55,7 +48,7 @@ def iid(labels: np.ndarray, num_clients: int, *, seed: int = 0) -> Stored:
     """
     _check_disjoint(labels, num_clients)
     order = np.random.default_rng(seed).permutation(len(labels))
-    return _stored(order, _even(len(labels), num_clients))
+    return stored(order, _even(len(labels), num_clients))
 
 
 def dirichlet(
@@ -148,7 +141,7 @@ def shards(
     Args:
       labels: `[samples]`.
       num_clients: Number of clients.
-      num_shards: Number of shards; `PAPER_SHARDS` has the values of HA-Fed.
+      num_shards: Number of shards; `partition.PAPER_SHARDS` has HA-Fed's.
       shard_size: Samples per shard.
       shards_per_client: Shards per client.
       seed: Seed of the partition.
@@ -178,7 +171,7 @@ def shards(
     table = by_label[: num_shards * shard_size].reshape(num_shards, shard_size)
     drawn = random.permutation(num_shards)[: num_clients * shards_per_client]
     sizes = np.full(num_clients, shards_per_client * shard_size)
-    return _stored(table[drawn].reshape(-1), sizes)
+    return stored(table[drawn].reshape(-1), sizes)
 
 
 def check_samples(labels: np.ndarray, num_clients: int) -> int:
@@ -214,16 +207,6 @@ def _check_disjoint(labels: np.ndarray, num_clients: int, min_size: int = 1) -> 
             f"{num_clients * min_size}, there are {len(labels)}; use fewer clients, or "
             "the partition 'overlap', which shares samples."
         )
-
-
-def _stored(order: np.ndarray, sizes: np.ndarray) -> Stored:
-    if not sizes.all():
-        raise ValueError(
-            f"client {np.argmin(sizes)} of {len(sizes)} holds no sample; number the "
-            "clients without gaps or leave it out."
-        )
-    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
-    return Stored(order.astype(np.int32), offsets, int(sizes.max()))
 
 
 def _even(total: int, parts: int) -> np.ndarray:

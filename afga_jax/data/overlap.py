@@ -3,7 +3,7 @@
 import numpy as np
 
 from afga_jax import checks
-from afga_jax.data.assignment import NUM_STRIDES, Computed
+from afga_jax.data.computed import NUM_STRIDES, Computed
 from afga_jax.data.disjoint import check_samples, class_pools
 
 

@@ -20,9 +20,9 @@ from typing import NamedTuple
 import numpy as np
 
 from afga_jax import checks
-from afga_jax.data.assignment import Assignment, EqualSizes, members
+from afga_jax.data.assignment import Assignment, members
+from afga_jax.data.computed import EqualSizes
 from afga_jax.data.disjoint import (
-    PAPER_SHARDS,
     by_client,
     dirichlet,
     dirichlet_client,
@@ -50,6 +50,13 @@ __all__ = [
 SCHEMES = {
     scheme.__name__: scheme
     for scheme in (iid, dirichlet, dirichlet_client, shards, major_class, overlap)
+}
+
+# Shards of HA-Fed's experiments, by data set.
+PAPER_SHARDS = {
+    "cifar10": {"num_shards": 200, "shard_size": 250, "shards_per_client": 6},
+    "cifar100": {"num_shards": 2000, "shard_size": 25, "shards_per_client": 60},
+    "fashion_mnist": {"num_shards": 200, "shard_size": 300, "shards_per_client": 6},
 }
 
 

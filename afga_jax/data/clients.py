@@ -1,0 +1,188 @@
+"""The data of all clients: who holds which samples, and what a sample looks like.
+
+`Clients` puts an assignment and a source together and is the `ClientData` that rounds
+read. Both parts are pytrees, so the data is an argument of compiled code and never a
+constant baked into it.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from afga_jax import checks
+from afga_jax.data import samples
+from afga_jax.data.assignment import Assignment, check_client
+from afga_jax.data.dataset import Dataset
+from afga_jax.typing import Array, Batch, PyTree
+
+_CHUNK = 1000
+
+
+@struct.dataclass
+class Clients:
+    """Data of all clients, drawn one client at a time.
+
+    Attributes:
+      source: What a sample looks like (`Arrays`, `Images`, `Windows`).
+      assignment: Who holds which samples (`Stored`, `Computed`, `Ranges`).
+      batch_size: Samples per batch.
+    """
+
+    source: samples.Source
+    assignment: Assignment
+    batch_size: int = struct.field(pytree_node=False)
+
+    @property
+    def num_clients(self) -> int:
+        return self.assignment.num_clients
+
+    @property
+    def sizes(self) -> Any:
+        """Samples of each client; indexable with client ids, not always an array."""
+        return self.assignment.sizes
+
+    def indices(self, client: Array) -> Array:
+        """The client's sample indices, repeated up to the largest client's size."""
+        client = self._checked(client)
+        position = jnp.arange(self.assignment.capacity) % self.sizes[client]
+        return self.assignment.sample(client, position)
+
+    def batch(self, key: Array, client: Array) -> Batch:
+        """A batch drawn uniformly, with replacement, from the client's own samples.
+
+        Args:
+          key: Already unique to the round, the step and the client.
+          client: The client's id.
+
+        Returns:
+          `batch_size` samples, augmented where the source does so.
+        """
+        client = self._checked(client)
+        draw_key, source_key = jax.random.split(key)
+        shape = (self.batch_size,)
+        position = jax.random.randint(draw_key, shape, 0, self.sizes[client])
+        chosen = self.assignment.sample(client, position)
+        return self.source.take(chosen, source_key)
+
+    def full(self, client: Array) -> Batch:
+        """All samples of the client, padded with its own, never augmented."""
+        size = self.sizes[self._checked(client)]
+        batch = self.source.take(self.indices(client))
+        real = jnp.arange(self.assignment.capacity) < size
+        return batch._replace(mask=real.astype(jnp.float32))
+
+    def pooled(self) -> "Clients":
+        """Every sample that some client holds, once, as one client."""
+        pooled = self.assignment.pooled()
+        return self.replace(assignment=jax.tree.map(jnp.asarray, pooled))
+
+    def _checked(self, client) -> Array:
+        """Refuses a client that does not exist, where its number is known."""
+        if not isinstance(client, jax.core.Tracer):
+            check_client(int(client), self.num_clients)
+        return jnp.asarray(client)
+
+
+def client_data(
+    source: samples.Source, assignment: Assignment, *, batch_size: int
+) -> Clients:
+    """Puts samples and their assignment on the device.
+
+    Args:
+      source: What a sample looks like.
+      assignment: Who holds which samples.
+      batch_size: Samples per batch; clients may hold fewer.
+
+    Returns:
+      The data.
+    """
+    checks.integer("batch_size", batch_size, fix="the papers use 50 and 30")
+    if assignment.end > source.num_samples:
+        raise ValueError(
+            f"the assignment deals sample {assignment.end - 1}, there are only "
+            f"{source.num_samples}; deal these samples, not those of another data set."
+        )
+    source, assignment = jax.tree.map(jnp.asarray, (source, assignment))
+    return Clients(source, assignment, batch_size)
+
+
+def from_arrays(
+    inputs: PyTree,
+    targets: PyTree,
+    assignment: Assignment,
+    *,
+    batch_size: int,
+) -> Clients:
+    """One's own samples, as they are.
+
+    Args:
+      inputs: A tree of arrays `[samples, ...]`.
+      targets: A tree of arrays `[samples, ...]`.
+      assignment: Who holds which samples.
+      batch_size: Samples per batch.
+
+    Returns:
+      The data.
+
+    Example:
+      >>> import numpy as np
+      >>> from afga_jax.data import partition
+      >>> inputs, labels = np.eye(4, dtype=np.float32), np.array([0, 1, 1, 0])
+      >>> held = partition.by_client(np.array([0, 0, 1, 1]))
+      >>> data = from_arrays(inputs, labels, held, batch_size=8)
+      >>> data.batch(jax.random.key(0), 1).inputs.shape, data.sizes.tolist()
+      ((8, 4), [2, 2])
+    """
+    lengths = {len(leaf) for leaf in jax.tree.leaves((inputs, targets))}
+    if len(lengths) != 1:
+        raise ValueError(
+            f"inputs and targets have lengths {sorted(lengths)}; give one input and "
+            "one target per sample."
+        )
+    return client_data(
+        samples.Arrays(inputs, targets), assignment, batch_size=batch_size
+    )
+
+
+def from_dataset(
+    dataset: Dataset,
+    assignment: Assignment,
+    *,
+    batch_size: int,
+    augment: bool = False,
+) -> Clients:
+    """The training images of a data set, normalised by their own channels.
+
+    Args:
+      dataset: Its training split is what clients hold.
+      assignment: Who holds which samples.
+      batch_size: Samples per batch.
+      augment: Crop with a pad of 4 and flip, inside the draw of a batch.
+
+    Returns:
+      The data.
+    """
+    source = samples.images(
+        dataset.train_inputs, dataset.train_targets, augment=augment
+    )
+    return client_data(source, assignment, batch_size=batch_size)
+
+
+def held_out(dataset: Dataset) -> Batch:
+    """The test images of a data set, normalised like its training images.
+
+    Args:
+      dataset: Its test split is taken whole.
+
+    Returns:
+      Inputs float `[test, height, width, channels]` and targets `[test]`.
+    """
+    mean, std = samples.channel_statistics(dataset.train_inputs)
+    targets = jnp.asarray(dataset.test_targets)
+    source = samples.images(dataset.test_inputs, targets, mean=mean, std=std)
+    # A chunk at a time: the whole split would need its intermediate values beside it.
+    places = range(0, len(targets), _CHUNK)
+    chunks = [source.normalise(source.inputs[at : at + _CHUNK]) for at in places]
+    return Batch(jnp.concatenate(chunks), targets)

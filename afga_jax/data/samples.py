@@ -1,0 +1,224 @@
+"""What a sample looks like to the model: arrays as they are, pixels, windows of a text.
+
+A source turns indices of samples into a `Batch`, inside compiled code. The data stays
+on the device as it was given, images as uint8 and a text as one string of codes; what
+the model sees is made for the batch alone.
+"""
+
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from afga_jax import checks
+from afga_jax.typing import Array, Batch, PyTree
+
+
+class Source(Protocol):
+    """Samples by their index; a pytree."""
+
+    @property
+    def num_samples(self) -> int:
+        """How many samples there are."""
+
+    def take(self, samples: Array, key: Array | None = None) -> Batch:
+        """The samples of those indices; with a key, augmented at random."""
+
+
+@struct.dataclass
+class Arrays:
+    """Samples given as they are.
+
+    Attributes:
+      inputs: A tree of arrays `[samples, ...]`.
+      targets: A tree of arrays `[samples, ...]`.
+    """
+
+    inputs: PyTree
+    targets: PyTree
+
+    @property
+    def num_samples(self) -> int:
+        return min(len(leaf) for leaf in jax.tree.leaves((self.inputs, self.targets)))
+
+    def take(self, samples: Array, key: Array | None = None) -> Batch:
+        """The samples of those indices; there is nothing to augment."""
+        del key
+        return Batch(
+            *jax.tree.map(lambda leaf: leaf[samples], (self.inputs, self.targets))
+        )
+
+
+@struct.dataclass
+class Images:
+    """Images of bytes, normalised and, with a key, cropped and flipped at random.
+
+    Symbols: x = (pixel / 255 − mean) / std, per channel. A crop takes the window of the
+    image's own size from the image with `pad` black pixels on every side, as the
+    reference code of the papers does, that is before normalisation.
+
+    Attributes:
+      inputs: uint8 `[samples, height, width, channels]`.
+      targets: int32 `[samples]`.
+      mean: `[channels]`, in units of the full range.
+      std: `[channels]`.
+      pad: How far a random crop may move; 0: no crop.
+      flip: Whether half of the images are mirrored left to right.
+    """
+
+    inputs: Any
+    targets: Any
+    mean: Any
+    std: Any
+    pad: int = struct.field(pytree_node=False, default=0)
+    flip: bool = struct.field(pytree_node=False, default=False)
+
+    @property
+    def num_samples(self) -> int:
+        return len(self.targets)
+
+    def take(self, samples: Array, key: Array | None = None) -> Batch:
+        """The images of those indices; with a key, cropped and flipped."""
+        images = self.inputs[samples]
+        if key is not None:
+            images = self.augment(key, images)
+        return Batch(self.normalise(images), self.targets[samples])
+
+    def augment(self, key: Array, images: Array) -> Array:
+        """Crops and flips each image by its own random numbers."""
+        crop_key, flip_key = jax.random.split(key)
+        if self.pad:
+            shape = (len(images), 2)
+            offsets = jax.random.randint(crop_key, shape, 0, 2 * self.pad + 1)
+            images = cropped(images, offsets, self.pad)
+        if self.flip:
+            mirror = jax.random.bernoulli(flip_key, shape=(len(images),))
+            images = flipped(images, mirror)
+        return images
+
+    def normalise(self, images: Array) -> Array:
+        """Bytes to numbers with the given mean and standard deviation undone."""
+        scale = jnp.expand_dims(1 / (255 * self.std), (0, 1, 2))
+        shift = jnp.expand_dims(self.mean / self.std, (0, 1, 2))
+        return images.astype(scale.dtype) * scale - shift
+
+
+@struct.dataclass
+class Windows:
+    """Windows of a text with the character that follows, cut where they are needed.
+
+    Sample s is `text[s : s + length]` with target `text[s + length]`.
+
+    Attributes:
+      text: Codes of all characters, uint8 `[characters]`.
+      length: Characters per window.
+    """
+
+    text: Any
+    length: int = struct.field(pytree_node=False)
+
+    @property
+    def num_samples(self) -> int:
+        return len(self.text) - self.length
+
+    def take(self, samples: Array, key: Array | None = None) -> Batch:
+        """The windows that start there; there is nothing to augment."""
+        del key
+        places = samples[:, None] + jnp.arange(self.length + 1)[None]
+        codes = self.text[places].astype(jnp.int32)
+        return Batch(codes[:, :-1], codes[:, -1])
+
+
+def images(
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    *,
+    mean: np.ndarray | None = None,
+    std: np.ndarray | None = None,
+    augment: bool = False,
+) -> Images:
+    """Images on the device, normalised per channel.
+
+    Args:
+      inputs: uint8 `[samples, height, width, channels]`.
+      targets: `[samples]`.
+      mean: `[channels]`; None: of these images. Test images take the training's.
+      std: `[channels]`; None: of these images.
+      augment: Crop with a pad of 4 and flip, as for CIFAR.
+
+    Returns:
+      The source.
+    """
+    if inputs.dtype != np.uint8 or inputs.ndim != 4:
+        raise ValueError(
+            f"images are {inputs.dtype} of shape {inputs.shape}; give uint8 [samples, "
+            "height, width, channels], or use Arrays for what is no image."
+        )
+    own_mean, own_std = channel_statistics(inputs)
+    std = own_std if std is None else np.asarray(std)
+    checks.number("std", std.min(), above=0, fix="give a std for constant channels")
+    return Images(
+        inputs=jnp.asarray(inputs),
+        targets=jnp.asarray(targets),
+        mean=jnp.asarray(own_mean if mean is None else mean, float),
+        std=jnp.asarray(std, float),
+        pad=4 if augment else 0,
+        flip=augment,
+    )
+
+
+def channel_statistics(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of each channel, in units of the full range.
+
+    They come from the histogram of the bytes, so they are exact and need no second,
+    wider copy of the images.
+
+    Args:
+      inputs: uint8 `[samples, height, width, channels]`.
+
+    Returns:
+      Two float64 arrays `[channels]`.
+    """
+    levels = np.arange(256) / 255
+    channels = range(inputs.shape[-1])
+    counts = np.stack(
+        [np.bincount(inputs[..., c].ravel(), minlength=256) for c in channels]
+    )
+    weights = counts / counts.sum(axis=1, keepdims=True)
+    mean = weights @ levels
+    variance = (weights * (levels[None] - mean[:, None]) ** 2).sum(axis=1)
+    return mean, np.sqrt(variance)
+
+
+def cropped(images: Array, offsets: Array, pad: int) -> Array:
+    """Moves each image within a black frame.
+
+    Args:
+      images: `[samples, height, width, channels]`.
+      offsets: Top left corner in the padded image, `[samples, 2]`, 0 to 2·pad.
+      pad: Width of the frame.
+
+    Returns:
+      Images of the same shape.
+    """
+    framed = jnp.pad(images, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
+
+    def window(image, offset):
+        return jax.lax.dynamic_slice(image, (*offset, 0), images.shape[1:])
+
+    return jax.vmap(window)(framed, offsets)
+
+
+def flipped(images: Array, mirror: Array) -> Array:
+    """Mirrors the marked images left to right.
+
+    Args:
+      images: `[samples, height, width, channels]`.
+      mirror: bool `[samples]`.
+
+    Returns:
+      Images of the same shape.
+    """
+    return jnp.where(jnp.expand_dims(mirror, (1, 2, 3)), images[:, :, ::-1], images)
