@@ -1,0 +1,188 @@
+"""Data sets that TFDS has prepared, read without TensorFlow and never written to."""
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from tqdm import tqdm
+
+from afga_jax.data.cache import Arrays
+from afga_jax.data.catalog import DataError, ImageSpec, Spec
+from afga_jax.data.roles import pack
+from afga_jax.data.shakespeare import Role
+
+# Forms that TFDS reads without TensorFlow.
+_READABLE = ("array_record", "parquet")
+_CHUNK = 1000
+
+
+class Prepared(NamedTuple):
+    """One prepared version of a data set.
+
+    Attributes:
+      folder: The version's folder.
+      form: TFDS's name of the file format.
+      origin: Changes whenever the folder's files do.
+    """
+
+    folder: Path
+    form: str
+    origin: str
+
+    @property
+    def readable(self) -> bool:
+        """Whether it can be read without TensorFlow."""
+        return self.form in _READABLE
+
+
+def default_folder() -> Path:
+    """Where TFDS keeps its data sets: `TFDS_DATA_DIR`, or its folder in the home."""
+    return Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()
+
+
+def find(spec: Spec, data_dir: Path) -> Prepared | None:
+    """The newest prepared version of a data set.
+
+    Args:
+      spec: The data set.
+      data_dir: Folder of TFDS data sets.
+
+    Returns:
+      The version, or None where nothing is prepared.
+    """
+    versions = [
+        (tuple(map(int, folder.name.split("."))), folder)
+        for folder in (data_dir / spec.prepared_name).glob("*.*.*")
+        # TFDS works in folders named "3.0.2.incomplete..." until a set is whole.
+        if re.fullmatch(r"\d+\.\d+\.\d+", folder.name)
+        and (folder / "dataset_info.json").is_file()
+    ]
+    if not versions:
+        return None
+    folder = max(versions)[1]
+    try:
+        info = json.loads((folder / "dataset_info.json").read_text())
+        form = str(info.get("fileFormat", "tfrecord"))
+    except (OSError, ValueError, AttributeError) as error:
+        raise _damaged(spec, folder, error) from error
+    files = sorted(file for file in folder.iterdir() if file.is_file())
+    stamps = [
+        (file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files
+    ]
+    stamp = hashlib.sha256(json.dumps([folder.name, *stamps]).encode()).hexdigest()
+    return Prepared(folder, form, f"prepared {stamp[:32]}")
+
+
+def read(spec: Spec, prepared: Prepared) -> Arrays:
+    """Decodes a prepared set.
+
+    Args:
+      spec: The data set.
+      prepared: What `find` gave.
+
+    Returns:
+      Images, labels and label names, or the packed roles.
+    """
+    # A second to import, and needless where the decoded cache has the data set.
+    import tensorflow_datasets as tfds
+
+    with _without_hints():
+        try:
+            builder = tfds.builder_from_directory(prepared.folder)
+            if isinstance(spec, ImageSpec):
+                return _read_images(spec, builder)
+            return _read_roles(builder)
+        # Record readers and decoders raise whatever their libraries raise.
+        except Exception as error:
+            raise _damaged(spec, prepared.folder, error) from error
+
+
+def _stamp(folder: Path) -> str:
+    """Changes with a file's name, size or time; reading every byte would take long."""
+    stats = [(file.name, file.stat()) for file in sorted(folder.iterdir())]
+    rows = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
+    return hashlib.sha256(json.dumps([folder.name, *rows]).encode()).hexdigest()[:32]
+
+
+def _read_images(spec: ImageSpec, builder) -> Arrays:
+    arrays = {}
+    for split in spec.counts:
+        source = builder.as_data_source(split=split)
+        inputs = np.empty((len(source), *spec.shape), np.uint8)
+        targets = np.empty(len(source), np.int32)
+        positions = _stored_order(builder, split, len(source))
+        for rows in _chunks(f"{spec.name} {split}", len(source)):
+            records = source.__getitems__(list(rows))
+            if "id" in records[0]:
+                positions[rows] = [_position(record["id"]) for record in records]
+            inputs[positions[rows]] = [record["image"] for record in records]
+            targets[positions[rows]] = [record["label"] for record in records]
+        if np.any(np.sort(positions) != np.arange(len(source))):
+            raise ValueError(f"the ids of split {split} do not count its records")
+        arrays |= {f"{split}_inputs": inputs, f"{split}_targets": targets}
+    return arrays | {"label_names": np.array(builder.info.features["label"].names)}
+
+
+def _chunks(title: str, length: int) -> Iterator[range]:
+    """Runs of record numbers, with a progress bar on a terminal: it takes a while."""
+    with tqdm(total=length, desc=title, unit=" images", disable=None) as bar:
+        for start in range(0, length, _CHUNK):
+            rows = range(start, min(start + _CHUNK, length))
+            yield rows
+            bar.update(len(rows))
+
+
+def _stored_order(builder, split: str, length: int) -> np.ndarray:
+    """Original position of each stored record: TFDS sorts records by a salted hash."""
+    from tensorflow_datasets.core import hashing
+
+    if builder.info.disable_shuffling:
+        return np.arange(length)
+    hasher = hashing.Hasher(split)
+    return np.array(sorted(range(length), key=hasher.hash_key))
+
+
+def _position(identifier: bytes) -> int:
+    return int(identifier.rsplit(b"_", 1)[1])
+
+
+def _read_roles(builder) -> Arrays:
+    source = builder.as_data_source(split="train")
+    records: Sequence[dict] = source.__getitems__(list(range(len(source))))
+    return pack(
+        [
+            Role(*(record[field].decode("utf-8") for field in Role._fields))
+            for record in records
+        ]
+    )
+
+
+@contextlib.contextmanager
+def _without_hints() -> Iterator[None]:
+    """Drops two hints about speed that are meant for those who prepare data sets."""
+
+    def wanted(record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        return "group size" not in message and "OpenCV" not in message
+
+    logger = logging.getLogger("absl")
+    logger.addFilter(wanted)
+    try:
+        yield
+    finally:
+        logger.removeFilter(wanted)
+
+
+def _damaged(spec: Spec, folder: Path, error: Exception) -> DataError:
+    reason = " ".join(str(error).split())[:200] or type(error).__name__
+    return DataError(
+        f"{spec.name}: the prepared set in {folder} is damaged ({reason}); prepare it "
+        "anew with TFDS, or take it away and let it be fetched."
+    )
