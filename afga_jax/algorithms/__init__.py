@@ -1,0 +1,124 @@
+"""All algorithms, and how one is built."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+# In the order of the papers' tables; importing a module registers what it defines.
+from afga_jax.algorithms import (  # isort: skip
+    fedopt,
+    corrected,
+    afga,
+    hafed,
+    fedcluster,
+    decentralized,
+)
+from afga_jax.algorithms.compose import compose, warn_if_nothing_mixes
+from afga_jax.algorithms.options import NUMBERS, Options, make_options
+from afga_jax.algorithms.registry import ALGORITHMS, Algorithm, defaults, lookup
+from afga_jax.participation import Plan, make_plan
+from afga_jax.recipe import FederatedState, Recipe, RoundInfo
+from afga_jax.rounds import init_state, run_round
+from afga_jax.typing import Array, ClientData, Task
+
+__all__ = [
+    "ALGORITHMS",
+    "FederatedAlgorithm",
+    "Options",
+    "afga",
+    "build",
+    "compose",
+    "corrected",
+    "decentralized",
+    "defaults",
+    "fedcluster",
+    "fedopt",
+    "hafed",
+]
+
+
+class FederatedAlgorithm(NamedTuple):
+    """An algorithm, built for a task and a number of clients. All functions are pure.
+
+    Attributes:
+      init: `(key, **numbers) -> state`; numbers such as `local_lr` override the built
+        ones without compiling again.
+      plan: `(key, round) -> Plan`: who takes part in a round; works in and out of jit.
+      round: `(key, state, data, plan=None) -> (state, info)`; `key` is the run's key,
+        the same for all rounds.
+      recipe: The choices that make the algorithm.
+      options: What it was built with.
+    """
+
+    init: Callable[..., FederatedState]
+    plan: Callable[[Array, Array | int], Plan]
+    round: Callable[..., tuple[FederatedState, RoundInfo]]
+    recipe: Recipe
+    options: Options
+
+
+def build(
+    algorithm: str | Algorithm, task: Task, *, num_clients: int, **options: Any
+) -> FederatedAlgorithm:
+    """Builds an algorithm; all that is wrong with the options is said here.
+
+    Args:
+      algorithm: A name of `ALGORITHMS`, or a function from `Options` to a `Recipe`.
+      task: The loss to minimise.
+      num_clients: N.
+      **options: See `Options`.
+
+    Returns:
+      Pure functions; `jax.jit` them, or use `afga_jax.fit`.
+    """
+    make = lookup(algorithm)
+    given = {"num_clients": num_clients, **options}
+    chosen = make_options(getattr(make, "defaults", {}), given)
+    recipe = make(chosen)
+    # Drawn once here, so that tracing the round does not draw it again.
+    chosen = chosen.replace(clustering=chosen.clusters())
+    traced = _traced_numbers(chosen)
+
+    def recipe_at(numbers: dict[str, Array], round: Array) -> Recipe:
+        scheduled = {
+            name: value(round)
+            for name in NUMBERS
+            if callable(value := getattr(chosen, name))
+        }
+        return make(chosen.replace(**numbers, **scheduled))
+
+    def init(key: Array, **numbers: Any) -> FederatedState:
+        for name in numbers:
+            if name not in traced:
+                raise ValueError(
+                    f"{name!r} is not a number that can be set here, but one of "
+                    f"{', '.join(traced)} can: pass it to build."
+                )
+        checked = chosen.replace(**numbers)
+        values = {name: jnp.asarray(getattr(checked, name), float) for name in traced}
+        return init_state(recipe_at(values, jnp.int32(0)), task, key, values)
+
+    def plan(key: Array, round: Array | int) -> Plan:
+        return make_plan(recipe.participation, recipe.order, key, round)
+
+    def round(
+        key: Array, state: FederatedState, data: ClientData, plan: Plan | None = None
+    ) -> tuple[FederatedState, RoundInfo]:
+        recipe_now = recipe_at(state.numbers, state.round)
+        return run_round(recipe_now, task, key, state, data, plan)
+
+    shape = jax.eval_shape(plan, jax.random.key(0), 0)
+    warn_if_nothing_mixes(recipe, shape.cycles.active.shape[-1])
+    return FederatedAlgorithm(init, plan, round, recipe, chosen)
+
+
+def _traced_numbers(options: Options) -> tuple[str, ...]:
+    """Numbers but for schedules, and for a weight decay of 0, which costs nothing."""
+    return tuple(
+        name
+        for name in NUMBERS
+        if not callable(value := getattr(options, name))
+        and not (name == "weight_decay" and value == 0)
+    )

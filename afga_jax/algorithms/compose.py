@@ -1,0 +1,155 @@
+"""From four choices to a recipe: what is common to all algorithms."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+import optax
+
+from afga_jax import corrections, local, mixing, participation
+from afga_jax.algorithms.options import Options
+from afga_jax.clustering import Clustering
+from afga_jax.corrections import Correction
+from afga_jax.kernels import as_kernels
+from afga_jax.local import LocalOptimizer
+from afga_jax.mixing import Mixing
+from afga_jax.recipe import Recipe
+
+
+def compose(
+    options: Options,
+    *,
+    compute: str,
+    server: optax.GradientTransformation | None,
+    topology: Any = "none",
+    adapted: str | None = None,
+    upload: str = "sample",
+    optimizer: LocalOptimizer | None = None,
+    correction: Correction | None = None,
+    mix_first: bool = False,
+    weighting: str = "uniform",
+) -> Recipe:
+    """An algorithm as a row; what the user chose goes before the algorithm's own.
+
+    Args:
+      options: What the user chose.
+      compute: Who takes a gradient: `fixed`, `resampled`, `everyone` or `bernoulli`.
+      server: What is done with the mean change; None: there is no server.
+      topology: Who mixes with whom; see `Options`.
+      adapted: Mix only among those who compute, `per_step` or `per_round`.
+      upload: A `sample` of each cluster, or `everyone`.
+      optimizer: The local one; None: SGD.
+      correction: Of the local gradient.
+      mix_first: Mix before the step.
+      weighting: Of the uploads.
+    """
+    clusters = options.clusters()
+    adapted = options.adapted or adapted
+    if options.resample is not None and compute in ("fixed", "resampled"):
+        compute = "resampled" if options.resample else "fixed"
+    if adapted == "per_round":
+        compute = "fixed"
+    chosen = clusters.sizes if upload == "everyone" else options.chosen(clusters)
+    if options.mixing_order is not None:
+        mix_first = options.mixing_order == "before"
+    if server is not None and options.server_optimizer is not None:
+        server = options.server_optimizer
+    mixes = _mixing(options, clusters, topology, adapted)
+    recipe = Recipe(
+        clustering=clusters,
+        participation=_participation(options, clusters, compute, chosen),
+        order=participation.together(clusters.num_clusters),
+        optimizer=_local(options, optimizer),
+        correction=correction or corrections.none(),
+        mixing=mixes,
+        server=server,
+        mix_first=mix_first,
+        weighting=options.weighting or weighting,
+        cluster_weighting=options.cluster_weighting,
+        full_batch=options.full_batch,
+        chunk=options.client_chunk,
+    )
+    _check_correction(recipe, correction)
+    return recipe
+
+
+def warn_if_nothing_mixes(recipe: Recipe, width: int) -> None:
+    """Says so where mixing among the selected has only one client to mix."""
+    if isinstance(recipe.mixing, mixing.AmongSelected) and width == 1:
+        warnings.warn(
+            "one client is selected per cluster and step, so mixing among the selected "
+            "mixes nothing: raise active or participation, or lower num_clusters.",
+            stacklevel=3,
+        )
+
+
+def _participation(
+    options: Options, clusters: Clustering, compute: str, chosen: np.ndarray
+) -> participation.Participation:
+    steps = options.local_steps
+    if compute == "bernoulli":
+        return participation.bernoulli(clusters, chosen, steps, options.active_prob)
+    make = {
+        "fixed": participation.fixed,
+        "resampled": participation.resampled,
+        "everyone": participation.everyone,
+    }[compute]
+    return make(clusters, chosen, steps)
+
+
+def _mixing(
+    options: Options, clusters: Clustering, topology: Any, adapted: str | None
+) -> Mixing:
+    given = topology if options.topology is None else options.topology
+    if isinstance(given, str) and given == "none":
+        return mixing.NoMixing(clusters.num_clients)
+    if adapted:
+        if options.topology not in (None, "ring"):
+            raise ValueError(
+                f"topology = {options.topology!r}, but mixing among the selected is "
+                "over a ring: leave topology out, or adapted."
+            )
+        made = mixing.AmongSelected(clusters.num_clients)
+    elif hasattr(given, "at"):
+        made = given
+    else:
+        made = mixing.WithinClusters(clusters, as_kernels(given, clusters.sizes))
+    return mixing.every(made, options.mix_every, options.local_steps)
+
+
+def _local(options: Options, default: LocalOptimizer | None) -> LocalOptimizer:
+    given = options.local_optimizer
+    if isinstance(given, LocalOptimizer):
+        return given
+    if given is None and default is not None:
+        return default
+    if given is None or isinstance(given, str):
+        given = local.by_name(
+            given or "sgd",
+            options.local_lr,
+            momentum=options.momentum,
+            weight_decay=options.weight_decay,
+        )
+    elif callable(given):
+        given = given(options.local_lr)
+    if not isinstance(given, optax.GradientTransformation):
+        raise ValueError(
+            f"local_optimizer = {given!r}, but it must be a name, an optax "
+            "transformation, or a function from the learning rate to one: for example "
+            "optax.adam(1e-3)."
+        )
+    return local.from_optax(given)
+
+
+def _check_correction(recipe: Recipe, correction: Correction | None) -> None:
+    if recipe.correction.personal and not isinstance(recipe.mixing, mixing.NoMixing):
+        raise ValueError(
+            "topology sets mixing, but control variates and FedDyn need it to be "
+            "'none': a mixed model has not moved by its client's own steps. Leave "
+            "topology out, or use FedProx."
+        )
+    if recipe.server is None and correction is not None:
+        raise ValueError(
+            "a correction is given, but without a server there is no common start of "
+            "the round that it could refer to: use an algorithm with a server."
+        )

@@ -1,0 +1,64 @@
+"""Methods without a server: everybody computes and mixes, models persist.
+
+A round is `local_steps` steps, our choice; the mean of the models is evaluated. They
+compute N gradients per step where AFGA computes M.
+"""
+
+from afga_jax import local
+from afga_jax.algorithms.compose import compose
+from afga_jax.algorithms.options import Options
+from afga_jax.algorithms.registry import defaults
+from afga_jax.mixing import PeriodicAverage
+from afga_jax.recipe import Recipe
+
+
+@defaults(local_lr=0.1)
+def dsgd(options: Options) -> Recipe:
+    """Decentralised SGD, x ← W(x − ηg); `mixing_order="before"` is Lian et al.'s form."""
+    return _serverless(options)
+
+
+@defaults(local_lr=0.001)
+def dadam(options: Options) -> Recipe:
+    """DAdam, x ← Wx − η·m/√v̂. Reference: Nazari et al., 2019.
+
+    With another `local_optimizer` it is DSGD that mixes before the step.
+    """
+    o = options
+    optimizer = local.dadam(o.local_lr, o.b1, o.b2, o.b3, o.eps)
+    return _serverless(options, optimizer=optimizer, mix_first=True)
+
+
+@defaults(local_lr=0.001)
+def damsgrad(options: Options) -> Recipe:
+    """D-AMSGrad, which also mixes the second moment. Reference: Chen et al., 2021.
+
+    With another `local_optimizer` it is DSGD that mixes before the step.
+    """
+    o = options
+    optimizer = local.damsgrad(o.local_lr, o.b1, o.b2, o.eps)
+    return _serverless(options, optimizer=optimizer, mix_first=True)
+
+
+@defaults(local_lr=0.1)
+def pga(options: Options) -> Recipe:
+    """Gossip SGD with periodic global averaging. Reference: Chen et al., 2021.
+
+    H is not given in the AFGA paper; we take 𝓘, once per round.
+    """
+    recipe = _serverless(options)
+    period = options.pga_period or options.local_steps
+    return recipe._replace(
+        mixing=PeriodicAverage(recipe.mixing, options.num_clients, period)
+    )
+
+
+def _serverless(options: Options, **choices) -> Recipe:
+    return compose(
+        options,
+        compute="everyone",
+        upload="everyone",
+        topology="ring",
+        server=None,
+        **choices,
+    )

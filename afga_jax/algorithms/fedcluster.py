@@ -1,0 +1,28 @@
+"""FedCluster: one cluster after another, each with an update of the server's model.
+
+Reference: Chen et al., FedCluster, 2020, Algorithm 1.
+"""
+
+from afga_jax.algorithms.options import Options
+from afga_jax.algorithms.registry import defaults, lookup
+from afga_jax.participation import in_turns
+from afga_jax.recipe import Recipe
+
+
+@defaults(local_lr=0.01, server_lr=1.0, num_clusters=10, local_steps=20)
+def fedcluster(options: Options) -> Recipe:
+    """FedCluster around any algorithm with a server (`inner`).
+
+    A round is K cycles: the inner algorithm inside one cluster, then the server's step.
+    Uploads are weighted by data size within their cluster, as the paper has it.
+    """
+    recipe = lookup(options.inner)(
+        options.replace(weighting=options.weighting or "size")
+    )
+    if recipe.server is None or recipe.pooled or lookup(options.inner) is fedcluster:
+        raise ValueError(
+            f"inner = {options.inner!r}, but a cycle must end with a server's step: "
+            "take an algorithm with a server, such as 'fedavg' or 'fedamsgrad'."
+        )
+    order = in_turns(recipe.clustering.num_clusters, shuffle=options.shuffle)
+    return recipe._replace(order=order)

@@ -1,0 +1,194 @@
+"""What can be chosen when an algorithm is built; the same names for every algorithm."""
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import optax
+
+from afga_jax import checks
+from afga_jax import clustering as clusterings
+from afga_jax.clustering import Clustering
+
+
+def _number(default: float, **bounds) -> Any:
+    return field(default=default, metadata={"number": True, **bounds})
+
+
+def _whole(default: Any, **bounds) -> Any:
+    return field(default=default, metadata={"whole": True, **bounds})
+
+
+def _one_of(default: Any, *options: str) -> Any:
+    return field(default=default, metadata={"options": options})
+
+
+@dataclass(frozen=True)
+class Options:
+    """Choices with a default; None means that the algorithm decides.
+
+    Numbers may also be schedules, functions of the round. They are traced: another value
+    does not compile again.
+
+    Attributes:
+      num_clients: N.
+      active: M, clients that compute per step (and upload per round), over all clusters.
+      participation: M/N, if `active` is not given; rounded in each cluster.
+      num_clusters: K.
+      clustering: `equal` (random), one label per client, or a `Clustering`.
+      clustering_seed: Of the equal clustering.
+      local_steps: 𝓘 (τ, E).
+      resample: New clients compute at every step.
+      topology: A name (`ring`, `complete`, `unbalanced_complete`, `random`, `torus`,
+        `exponential`, `star`, `none`), a matrix, a networkx graph, a function of the
+        number of clients, a list of one per cluster, or a `Mixing`.
+      adapted: Mix only among the clients that compute: a new ring `per_step` over those
+        of the step, or `per_round` over those of the round.
+      mixing_order: `after` the step, W(x + step), or `before`, Wx + step.
+      mix_every: q: mix after every q-th local step only.
+      active_prob: p_c of HA-Fed's partial-active variant.
+      pga_period: H of PGA; None: `local_steps`.
+      local_optimizer: `sgd`, `momentum`, `adam`, an optax transformation, or a function
+        from the learning rate to one.
+      local_lr: η_l.
+      momentum: Of the local optimizer `momentum`.
+      weight_decay: Of the named local optimizers.
+      server_optimizer: An optax transformation on the mean delta, in place of the
+        algorithm's own.
+      server_lr: η.
+      eps: ε (τ of FedAdam and its like).
+      b1: β₁.
+      b2: β₂.
+      b3: β₃ of DAdam.
+      mu: μ of FedProx.
+      feddyn_alpha: α of FedDyn.
+      weighting: Of uploads: `uniform` or by data `size`.
+      cluster_weighting: Of clusters: `uniform` or by number of clients, `size`.
+      inner: The algorithm inside FedCluster's cycle.
+      shuffle: FedCluster takes its clusters in a new order in each round.
+      full_batch: A local step sees the client's whole data.
+      client_chunk: Clients that run side by side; None: by platform.
+    """
+
+    num_clients: int = _whole(dataclasses.MISSING)
+    active: int | None = _whole(None, fix="sample at least one client")
+    participation: float = field(default=0.1, metadata={"above": 0, "at_most": 1})
+    num_clusters: int = _whole(1)
+    clustering: str | Sequence | Clustering = "equal"
+    clustering_seed: int = _whole(0, at_least=0)
+    local_steps: int = _whole(24, fix="take at least one local step")
+    resample: bool | None = None
+    topology: Any = None
+    adapted: str | None = _one_of(None, "per_step", "per_round")
+    mixing_order: str | None = _one_of(None, "after", "before")
+    mix_every: int = _whole(1)
+    active_prob: float = _number(0.5, above=0, at_most=1)
+    pga_period: int | None = _whole(None)
+    local_optimizer: Any = None
+    local_lr: float = _number(0.1, at_least=0)
+    momentum: float = _number(0.5, at_least=0, below=1)
+    weight_decay: float = _number(0.0, at_least=0)
+    server_optimizer: optax.GradientTransformation | None = None
+    server_lr: float = _number(1.0, at_least=0)
+    eps: float = _number(1e-8, above=0, fix="the papers sweep 1e-10 ... 1e-4")
+    b1: float = _number(0.9, at_least=0, below=1)
+    b2: float = _number(0.99, at_least=0, below=1)
+    b3: float = _number(0.0, at_least=0, below=1)
+    mu: float = _number(0.01, at_least=0, fix="0 is FedAvg")
+    feddyn_alpha: float = _number(0.01, above=0, fix="its limit is FedAvg")
+    weighting: str | None = _one_of(None, "uniform", "size")
+    cluster_weighting: str = _one_of("uniform", "uniform", "size")
+    inner: str | Callable = "fedavg"
+    shuffle: bool = True
+    full_batch: bool = False
+    client_chunk: int | None = _whole(None)
+
+    def __post_init__(self):
+        for one in dataclasses.fields(self):
+            _check(one.name, getattr(self, one.name), dict(one.metadata))
+
+    def replace(self, **changes: Any) -> "Options":
+        """A copy with other values."""
+        return dataclasses.replace(self, **changes)
+
+    def clusters(self) -> Clustering:
+        """The clustering that is meant."""
+        given = self.clustering
+        if isinstance(given, str):
+            checks.choice("clustering", given, ("equal",))
+            given = clusterings.equal(
+                self.num_clients, self.num_clusters, seed=self.clustering_seed
+            )
+        elif not isinstance(given, Clustering):
+            given = clusterings.from_labels(given)
+        if given.num_clients != self.num_clients:
+            raise ValueError(
+                f"clustering is of {given.num_clients} clients, but num_clients = "
+                f"{self.num_clients}: give one label for each client."
+            )
+        return given
+
+    def chosen(self, clustering: Clustering) -> np.ndarray:
+        """m: how many are sampled from each cluster, `[K]`."""
+        sizes, clusters = clustering.sizes, clustering.num_clusters
+        if self.active is None:
+            chosen = np.rint(self.participation * sizes).astype(int)
+            if (chosen < 1).any():
+                raise ValueError(
+                    f"participation = {self.participation} samples 0 of a cluster of "
+                    f"{sizes[np.argmin(chosen)]} clients, but at least 1 must be: raise "
+                    "participation, or lower num_clusters."
+                )
+            return chosen
+        if self.active > self.num_clients:
+            raise ValueError(
+                f"active = {self.active}, but it must be <= num_clients = "
+                f"{self.num_clients}: lower active."
+            )
+        if self.active % clusters:
+            raise ValueError(
+                f"active = {self.active} is not divisible by num_clusters = {clusters}, "
+                "but the same number is sampled from each cluster and at least one: take "
+                f"active = {clusters * max(1, round(self.active / clusters))}, or "
+                "set participation."
+            )
+        chosen = np.full(clusters, self.active // clusters)
+        if (chosen > sizes).any():
+            raise ValueError(
+                f"active = {self.active} samples {chosen[0]} from each cluster, but the "
+                f"smallest has {sizes.min()} clients: lower active, or set participation."
+            )
+        return chosen
+
+
+NUMBERS = tuple(
+    one.name for one in dataclasses.fields(Options) if one.metadata.get("number")
+)
+
+
+def make_options(defaults: dict[str, Any], given: dict[str, Any]) -> Options:
+    """Options from an algorithm's defaults and a user's choices."""
+    known = [one.name for one in dataclasses.fields(Options)]
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = (
+                f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}."
+            )
+            raise ValueError(f"option {name!r} is not known; {hint}")
+    return Options(**{**defaults, **given})
+
+
+def _check(name: str, value: Any, metadata: dict[str, Any]) -> None:
+    metadata.pop("number", None)
+    if metadata.pop("whole", False):
+        if value is not None:
+            checks.integer(name, value, **metadata)
+    elif "options" in metadata:
+        if value is not None:
+            checks.choice(name, value, metadata["options"])
+    elif metadata:
+        checks.number(name, value, **metadata)

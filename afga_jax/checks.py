@@ -1,0 +1,84 @@
+"""Checks of what users pass in: a message names the value, the bound and the fix.
+
+Numbers that are swept reach the same code again as traced values, and a schedule is a
+function of the round. Neither has a value to look at, so only concrete numbers are
+checked; they were when the algorithm was built.
+"""
+
+import difflib
+import numbers
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import numpy as np
+
+
+def number(
+    name: str,
+    value: Any,
+    *,
+    above: float | None = None,
+    at_least: float | None = None,
+    below: float | None = None,
+    at_most: float | None = None,
+    fix: str = "",
+) -> None:
+    """Refuses a concrete number outside its bounds.
+
+    >>> number("eps", 0.0, above=0, fix="try 1e-8")
+    Traceback (most recent call last):
+    ...
+    ValueError: eps = 0.0, but it must be > 0: try 1e-8.
+    """
+    if not is_concrete(value):
+        return
+    value = float(value)
+    bounds = [
+        (above, "> ", above is None or value > above),
+        (at_least, ">= ", at_least is None or value >= at_least),
+        (below, "< ", below is None or value < below),
+        (at_most, "<= ", at_most is None or value <= at_most),
+    ]
+    if np.isfinite(value) and all(holds for _, _, holds in bounds):
+        return
+    wanted = " and ".join(
+        f"{sign}{bound:g}" for bound, sign, _ in bounds if bound is not None
+    )
+    wanted = wanted if np.isfinite(value) else f"finite and {wanted}"
+    hint = f": {fix}" if fix else ""
+    raise ValueError(f"{name} = {value!r}, but it must be {wanted}{hint}.")
+
+
+def integer(name: str, value: Any, *, at_least: int = 1, fix: str = "") -> None:
+    """Refuses what is not a whole number of at least `at_least`."""
+    hint = f": {fix}" if fix else ""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise ValueError(f"{name} = {value!r}, but it must be a whole number{hint}.")
+    if value < at_least:
+        raise ValueError(f"{name} = {value}, but it must be >= {at_least}{hint}.")
+
+
+def choice(name: str, value: Any, options: Iterable[str]) -> None:
+    """Refuses a name that is not among the options and suggests the nearest.
+
+    >>> choice("algorithm", "agfa", ["afga", "fedavg"])
+    Traceback (most recent call last):
+    ...
+    ValueError: algorithm = 'agfa' is not known; did you mean 'afga'? Known: afga, fedavg.
+    """
+    options = list(options)
+    if value in options:
+        return
+    near = difflib.get_close_matches(str(value), options, n=1, cutoff=0.4)
+    hint = f"; did you mean {near[0]!r}?" if near else "."
+    raise ValueError(
+        f"{name} = {value!r} is not known{hint} Known: {', '.join(options)}."
+    )
+
+
+def is_concrete(value: Any) -> bool:
+    """True for a number or an array of one, false for a traced value or a schedule."""
+    if isinstance(value, jax.core.Tracer):
+        return False
+    return isinstance(value, numbers.Real | np.ndarray | np.generic | jax.Array)

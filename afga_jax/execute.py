@@ -1,0 +1,68 @@
+"""The one place that knows how a function written for one client runs for many."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from afga_jax.typing import Array, PyTree
+
+
+def over_clients(
+    function: Callable[[PyTree], PyTree],
+    inputs: PyTree,
+    *,
+    chunk: int | None = None,
+    count: Array | None = None,
+) -> PyTree:
+    """Applies `function` to every row of `inputs`.
+
+    Args:
+      function: Written for one client.
+      inputs: Leaves are `[clients, ...]`.
+      chunk: Clients that run side by side; None: one at a time on CPU, where a batched
+        weight turns a convolution into a slow grouped one, all at once elsewhere.
+      count: Only the first `count` rows are real. The others cost nothing beyond the
+        last chunk, and their results are zero whatever was computed.
+
+    Returns:
+      Results with leaves `[clients, ...]`.
+    """
+    total = len(jax.tree.leaves(inputs)[0])
+    if chunk is None:
+        chunk = 1 if jax.default_backend() == "cpu" else total
+    chunk = min(chunk, total)
+    if count is not None:
+        return _first(function, inputs, total, chunk, count)
+    if chunk == total:
+        return jax.vmap(function)(inputs)
+    if chunk == 1:
+        return jax.lax.map(function, inputs)
+    return jax.lax.map(function, inputs, batch_size=chunk)
+
+
+def _first(function, inputs, total: int, chunk: int, count: Array) -> PyTree:
+    shapes = jax.eval_shape(jax.vmap(function), inputs)
+    results = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+
+    def run(number, results):
+        # The last chunk is moved back to end with the rows; rows that ran before run
+        # again with the same result.
+        start = jnp.minimum(number * chunk, total - chunk)
+        slice_ = lambda x: jax.lax.dynamic_slice_in_dim(x, start, chunk)  # noqa: E731
+        rows = jax.tree.map(slice_, inputs)
+        if chunk == 1:
+            one = function(jax.tree.map(lambda x: x[0], rows))
+            new = jax.tree.map(lambda x: x[None], one)
+        else:
+            new = jax.vmap(function)(rows)
+        real = start + jnp.arange(chunk) < count
+
+        def put(all_rows, rows):
+            keep = real.reshape(-1, *[1] * (rows.ndim - 1))
+            rows = jnp.where(keep, rows, jnp.zeros_like(rows))
+            return jax.lax.dynamic_update_slice_in_dim(all_rows, rows, start, 0)
+
+        return jax.tree.map(put, results, new)
+
+    return jax.lax.fori_loop(0, (count + chunk - 1) // chunk, run, results)

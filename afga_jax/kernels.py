@@ -1,0 +1,226 @@
+"""How one cluster mixes: each topology in its cheapest exact form.
+
+A kernel acts on trees whose leaves are `[n, ...]`, one row per client. `matrix()` is the
+plain reference; `apply` does the same without an n × n array where the structure is
+known, and `spectral_gap()` uses the closed form there.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import networkx as nx
+import numpy as np
+
+from afga_jax import checks, topology
+from afga_jax.typing import PyTree
+
+
+def gossip(matrix: jax.Array, tree: PyTree) -> PyTree:
+    """xᵢ ← Σⱼ Wᵢⱼ·xⱼ for every leaf: the reference that all kernels equal.
+
+    Args:
+      matrix: W, `[n, n]`.
+      tree: Leaves are `[n, ...]`.
+
+    >>> mixed = gossip(topology.ring(3), {"w": jnp.array([0.0, 3.0, 6.0])})
+    >>> print(mixed["w"])
+    [3. 3. 3.]
+    """
+
+    def mix(x):
+        return jnp.einsum("ij,j...->i...", jnp.asarray(matrix, x.dtype), x)
+
+    return jax.tree.map(mix, tree)
+
+
+class Kernel(Protocol):
+    """The mixing of one cluster of `n` clients."""
+
+    n: int
+
+    def apply(self, tree: PyTree) -> PyTree:
+        """W applied to every leaf."""
+
+    def matrix(self) -> np.ndarray:
+        """W, `[n, n]`."""
+
+    def spectral_gap(self) -> float:
+        """ρ = ‖W − 11ᵀ/n‖₂."""
+
+
+@dataclass(frozen=True)
+class Shifts:
+    """Equal weights on shifted copies of a grid that wraps around.
+
+    Ring, torus and exponential graphs: x ← mean over offsets of roll(x, offset). W is
+    normal and diagonal in the Fourier basis, so ρ is the largest |λ| but the first.
+
+    Attributes:
+      shape: Of the grid; n is the product.
+      offsets: One tuple per shifted copy.
+    """
+
+    shape: tuple[int, ...]
+    offsets: tuple[tuple[int, ...], ...]
+    make_matrix: Callable[..., np.ndarray]
+
+    @property
+    def n(self) -> int:
+        return int(np.prod(self.shape))
+
+    def apply(self, tree):
+        def mix(x):
+            grid = x.reshape(*self.shape, *x.shape[1:])
+            axes = tuple(range(len(self.shape)))
+            copies = [jnp.roll(grid, offset, axes) for offset in self.offsets]
+            return (sum(copies[1:], copies[0]) * (1 / len(copies))).reshape(x.shape)
+
+        return jax.tree.map(mix, tree)
+
+    def matrix(self):
+        return self.make_matrix(*self.shape)
+
+    def spectral_gap(self):
+        stencil = np.zeros(self.shape)
+        for offset in self.offsets:
+            place = tuple(np.mod(offset, self.shape))
+            stencil[place] += 1 / len(self.offsets)
+        eigenvalues = np.abs(np.fft.fftn(stencil)).ravel()
+        return float(max(eigenvalues[1:], default=0.0))
+
+
+@dataclass(frozen=True)
+class Average:
+    """The balanced complete graph: everybody gets the mean; ρ = 0."""
+
+    n: int
+
+    def apply(self, tree):
+        return jax.tree.map(
+            lambda x: jnp.broadcast_to(x.mean(0, keepdims=True), x.shape), tree
+        )
+
+    def matrix(self):
+        return topology.complete(self.n)
+
+    def spectral_gap(self):
+        return 0.0
+
+
+@dataclass(frozen=True)
+class Star:
+    """Hub and leaves: the hub gets the mean, a leaf ((n−1)·leaf + hub)/n."""
+
+    n: int
+
+    def apply(self, tree):
+        def mix(x):
+            leaves = x + (x[:1] - x) * (1 / self.n)
+            return leaves.at[0].set(x.mean(0))
+
+        return jax.tree.map(mix, tree)
+
+    def matrix(self):
+        return topology.star(self.n)
+
+    def spectral_gap(self):
+        return 1 - 1 / self.n if self.n > 2 else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Matrix:
+    """Any doubly stochastic matrix, by the einsum."""
+
+    weights: np.ndarray
+
+    @property
+    def n(self) -> int:
+        return len(self.weights)
+
+    def apply(self, tree):
+        return gossip(self.weights, tree)
+
+    def matrix(self):
+        return self.weights
+
+    def spectral_gap(self):
+        return topology.spectral_gap(self.weights)
+
+
+def ring(n: int) -> Kernel:
+    """`topology.ring(n)` as two rolls."""
+    if n < 3:
+        return Average(n)
+    return Shifts((n,), ((0,), (1,), (-1,)), topology.ring)
+
+
+def torus(n: int) -> Kernel:
+    """`topology.torus(n)` as four rolls."""
+    offsets = ((0, 0), (0, 1), (0, -1), (1, 0), (-1, 0))
+    return Shifts(topology.grid_shape(n), offsets, topology.torus)
+
+
+def exponential(n: int) -> Kernel:
+    """`topology.exponential(n)` as about log₂ n rolls."""
+    offsets = tuple((offset,) for offset in topology.exponential_offsets(n))
+    return Shifts((n,), offsets, topology.exponential)
+
+
+def _matrix_of(make: Callable[[int], np.ndarray]) -> Callable[[int], Kernel]:
+    # A draw exists from two clients on; one client alone keeps its model.
+    return lambda n: Matrix(topology.validated(make(n))) if n > 1 else Average(1)
+
+
+KERNELS: dict[str, Callable[[int], Kernel]] = {
+    "ring": ring,
+    "complete": Average,
+    "unbalanced_complete": _matrix_of(topology.unbalanced_complete),
+    "random": _matrix_of(topology.random),
+    "torus": torus,
+    "exponential": exponential,
+    "star": Star,
+}
+
+
+def as_kernels(given: Any, sizes: Sequence[int]) -> list[Kernel]:
+    """One kernel for each cluster from what users pass as a topology.
+
+    Args:
+      given: A name of `KERNELS`, a matrix, a networkx graph, a function from the number
+        of clients to any of these, or a list with one of these per cluster.
+      sizes: Clients in each cluster.
+    """
+    if isinstance(given, (list, tuple)):
+        if len(given) != len(sizes):
+            raise ValueError(
+                f"topology lists {len(given)} graphs, but there are {len(sizes)} "
+                "clusters: give one for each cluster, or one for all."
+            )
+        return [_as_kernel(one, int(n)) for one, n in zip(given, sizes, strict=True)]
+    made = {int(n): _as_kernel(given, int(n)) for n in np.unique(sizes)}
+    return [made[int(n)] for n in sizes]
+
+
+def _as_kernel(given: Any, n: int) -> Kernel:
+    if isinstance(given, str):
+        checks.choice("topology", given, KERNELS)
+        return KERNELS[given](n)
+    if isinstance(given, nx.Graph):
+        return _sized(Matrix(topology.validated(topology.from_graph(given))), n)
+    if hasattr(given, "apply"):
+        return _sized(given, n)
+    if callable(given):
+        return _as_kernel(given(n), n)
+    return _sized(Matrix(topology.validated(given)), n)
+
+
+def _sized(kernel: Kernel, n: int) -> Kernel:
+    if kernel.n != n:
+        raise ValueError(
+            f"topology is for {kernel.n} clients, but its cluster has {n}: give a graph "
+            "of that size, or a name such as 'ring' that fits any."
+        )
+    return kernel

@@ -1,0 +1,212 @@
+"""What the server does with the mean delta: optax transformations, pointing uphill.
+
+Δ is the mean change of the uploading clients' models, so it points *downhill*: updates
+are positive, where optax's own optimizers negate a gradient. They compose with optax
+(`chain`, schedules, `inject_hyperparams`), but mind that sign: `add_decayed_weights` in
+front of one of these would grow the weights; use a negative rate there.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from afga_jax import checks
+from afga_jax.typing import Array, PyTree
+
+Rate = Array | float | optax.Schedule
+
+
+class MomentState(NamedTuple):
+    """Moments of the mean delta.
+
+    Attributes:
+      count: Updates so far.
+      mean: m, the first moment.
+      square: v, the second moment.
+      largest: v̂ = max of v over time; () where the method has none.
+    """
+
+    count: Array
+    mean: PyTree
+    square: PyTree
+    largest: PyTree
+
+
+def average(learning_rate: Rate = 1.0) -> optax.GradientTransformation:
+    """FedAvg's server: x += η·Δ."""
+    _check_rate(learning_rate)
+    return _scaled(optax.identity(), learning_rate)
+
+
+def fedamsgrad(
+    learning_rate: Rate,
+    b1: Array | float = 0.9,
+    b2: Array | float = 0.99,
+    eps: Array | float = 1e-8,
+    *,
+    eps_inside: bool = True,
+    bias_correction: bool = False,
+) -> optax.GradientTransformation:
+    """AMSGrad on the mean delta, as the AFGA and HA-Fed papers have it.
+
+        m ← β₁m + (1−β₁)Δ,  v ← β₂v + (1−β₂)Δ²,  v̂ ← max(v̂, v),  x += η·m/√(v̂+ε)
+
+    There is no bias correction: `optax.amsgrad` corrects m and v before the maximum and
+    is another algorithm. With both its corrections off, `eps=0` and `eps_root=ε` it gives
+    the same numbers with the opposite sign.
+
+    Symbols: η `learning_rate`, β₁ `b1`, β₂ `b2`, ε `eps`, Δ the update passed in.
+
+    Args:
+      learning_rate: A number or an optax schedule over server updates.
+      b1: Decay of the first moment, in [0, 1).
+      b2: Decay of the second moment, in [0, 1).
+      eps: > 0; with 0, a coordinate that never moved would be 0/0.
+      eps_inside: False gives m/(√v̂+ε), as HA-Fed's eq. 3.2 prints it.
+      bias_correction: Divide m by 1−β₁ᵗ and v by 1−β₂ᵗ before the maximum.
+
+    >>> server = fedamsgrad(0.1)
+    >>> state = server.init(jnp.zeros(2))
+    >>> updates, state = server.update(jnp.array([1.0, -2.0]), state)
+    >>> print(updates)  # 0.1·0.1Δ/√(0.01Δ²+ε): the sign of Δ, no minus
+    [ 0.1 -0.1]
+
+    Reference: Wang, Lin and Chen, Communication-efficient adaptive federated learning,
+    2022; AFGA, Algorithm 1, lines 19–22.
+    """
+    _check_rate(learning_rate)
+    _check_moments(b1, b2, eps, "eps")
+
+    def init(delta):
+        zeros = optax.tree.zeros_like(delta)
+        return MomentState(jnp.zeros((), jnp.int32), zeros, zeros, zeros)
+
+    def update(delta, state, params=None):
+        del params
+        count = state.count + 1
+        mean, square = _moments(delta, state, b1, b2)
+        mean_hat, square_hat = mean, square
+        if bias_correction:
+            mean_hat = optax.tree.bias_correction(mean, b1, count)
+            square_hat = optax.tree.bias_correction(square, b2, count)
+        largest = jax.tree.map(jnp.maximum, state.largest, square_hat)
+
+        def step(m, v):
+            return m / jnp.sqrt(v + eps) if eps_inside else m / (jnp.sqrt(v) + eps)
+
+        updates = jax.tree.map(step, mean_hat, largest)
+        return updates, MomentState(count, mean, square, largest)
+
+    return _scaled(optax.GradientTransformation(init, update), learning_rate)
+
+
+def fedams(
+    learning_rate: Rate,
+    b1: Array | float = 0.9,
+    b2: Array | float = 0.99,
+    eps: Array | float = 1e-8,
+) -> optax.GradientTransformation:
+    """FedAMS: v̂ ← max(v̂, v, ε), x += η·m/√v̂.
+
+    Symbols and arguments as `fedamsgrad`. Reference: Wang, Lin and Chen, 2022.
+    """
+    _check_rate(learning_rate)
+    _check_moments(b1, b2, eps, "eps")
+
+    def init(delta):
+        zeros = optax.tree.zeros_like(delta)
+        return MomentState(jnp.zeros((), jnp.int32), zeros, zeros, zeros)
+
+    def update(delta, state, params=None):
+        del params
+        mean, square = _moments(delta, state, b1, b2)
+        largest = jax.tree.map(
+            lambda old, v: jnp.maximum(jnp.maximum(old, v), eps), state.largest, square
+        )
+        updates = jax.tree.map(lambda m, v: m / jnp.sqrt(v), mean, largest)
+        return updates, MomentState(state.count + 1, mean, square, largest)
+
+    return _scaled(optax.GradientTransformation(init, update), learning_rate)
+
+
+def fedadam(
+    learning_rate: Rate,
+    b1: Array | float = 0.9,
+    b2: Array | float = 0.99,
+    eps: Array | float = 1e-3,
+) -> optax.GradientTransformation:
+    """FedAdam: v ← β₂v + (1−β₂)Δ², x += η·m/(√v+τ), v₀ = τ².
+
+    Symbols: τ `eps`, the others as `fedamsgrad`. No bias correction. Reference: Reddi et
+    al., Adaptive federated optimization, 2020; their τ is 1e-3, HA-Fed's 1e-8.
+    """
+    return _adaptive(learning_rate, b1, b2, eps, lambda v, d: b2 * v + (1 - b2) * d * d)
+
+
+def fedyogi(
+    learning_rate: Rate,
+    b1: Array | float = 0.9,
+    b2: Array | float = 0.99,
+    eps: Array | float = 1e-3,
+) -> optax.GradientTransformation:
+    """FedYogi: v ← v − (1−β₂)Δ²·sign(v−Δ²), the rest as `fedadam`."""
+    return _adaptive(
+        learning_rate,
+        b1,
+        b2,
+        eps,
+        lambda v, d: v - (1 - b2) * d * d * jnp.sign(v - d * d),
+    )
+
+
+def fedadagrad(
+    learning_rate: Rate, b1: Array | float = 0.0, eps: Array | float = 1e-3
+) -> optax.GradientTransformation:
+    """FedAdagrad: v ← v + Δ², the rest as `fedadam`; Reddi et al. use β₁ = 0."""
+    return _adaptive(learning_rate, b1, 0.0, eps, lambda v, d: v + d * d)
+
+
+def _adaptive(
+    learning_rate: Rate, b1, b2, eps, accumulate: Callable
+) -> optax.GradientTransformation:
+    _check_rate(learning_rate)
+    _check_moments(b1, b2, eps, "eps")
+
+    def init(delta):
+        zeros = optax.tree.zeros_like(delta)
+        start = jax.tree.map(lambda x: jnp.full_like(x, eps) ** 2, delta)
+        return MomentState(jnp.zeros((), jnp.int32), zeros, start, ())
+
+    def update(delta, state, params=None):
+        del params
+        mean = jax.tree.map(lambda m, d: b1 * m + (1 - b1) * d, state.mean, delta)
+        square = jax.tree.map(accumulate, state.square, delta)
+        updates = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + eps), mean, square)
+        return updates, MomentState(state.count + 1, mean, square, ())
+
+    return _scaled(optax.GradientTransformation(init, update), learning_rate)
+
+
+def _moments(delta, state, b1, b2):
+    mean = jax.tree.map(lambda m, d: b1 * m + (1 - b1) * d, state.mean, delta)
+    square = jax.tree.map(lambda v, d: b2 * v + (1 - b2) * d * d, state.square, delta)
+    return mean, square
+
+
+def _scaled(transformation, learning_rate) -> optax.GradientTransformation:
+    return optax.chain(
+        transformation, optax.scale_by_learning_rate(learning_rate, flip_sign=False)
+    )
+
+
+def _check_rate(learning_rate) -> None:
+    checks.number("learning_rate", learning_rate, at_least=0, fix="try 0.01")
+
+
+def _check_moments(b1, b2, eps, name) -> None:
+    checks.number("b1", b1, at_least=0, below=1, fix="0.9 is usual")
+    checks.number("b2", b2, at_least=0, below=1, fix="0.99 is usual")
+    checks.number(name, eps, above=0, fix="the papers sweep 1e-10 ... 1e-4")
