@@ -9,8 +9,8 @@ from flax import struct
 
 from afga_jax.data.assignment import Stored, stored
 
-# How many strides a pool offers. Times the pool's size: its number of distinct draws.
-NUM_STRIDES = 1024
+# Rounds of the keyed shuffle: one hash each; a list of 30 among 600 is random after 12.
+ROUNDS = 12
 
 
 @struct.dataclass
@@ -19,16 +19,14 @@ class Computed:
 
     The samples lie in pools, one per class, each in random order. A client's first
     `major_count` samples come from its major pool, the others in turn from the
-    remaining pools. Within a pool of n samples it takes those at
-    `(shift + k · stride) mod n`, k = 0, 1, …, where shift and stride are hashed from
-    the client's number and the stride has no divisor in common with n: all differ.
+    remaining pools. Within a pool a client takes the first places of its own shuffle,
+    which is a keyed permutation and not an array, so no sample comes twice.
 
     Attributes:
       order: Sample indices, pool after pool, int32 `[samples]`.
       offsets: Where each pool starts in `order`, uint32 `[pools + 1]`.
-      strides: Steps through each pool, uint32 `[pools, NUM_STRIDES]`.
-      turns: Steps through the pools themselves, uint32 `[NUM_STRIDES]`.
-      salt: Makes the hash depend on the seed, uint32.
+      salt: Makes the shuffles depend on the seed, uint32.
+      pool_labels: Label of each pool; empty where pools are not classes.
       num_clients: Number of clients.
       capacity: Samples of every client.
       major_count: How many of them are from the client's major pool.
@@ -36,9 +34,8 @@ class Computed:
 
     order: Any
     offsets: Any
-    strides: Any
-    turns: Any
     salt: Any
+    pool_labels: tuple[int, ...] = struct.field(pytree_node=False)
     num_clients: int = struct.field(pytree_node=False)
     capacity: int = struct.field(pytree_node=False)
     major_count: int = struct.field(pytree_node=False)
@@ -48,21 +45,23 @@ class Computed:
         return EqualSizes(self.num_clients, self.capacity)
 
     @property
-    def major_class(self) -> np.ndarray:
-        """The major pool of every client, int32 `[num_clients]`, on the host."""
-        return self.major(np.arange(self.num_clients)).astype(np.int32)
-
-    @property
     def end(self) -> int:
         return int(np.max(self.order)) + 1
 
-    def major(self, client):
-        """The major pool of a client; every block of `pools` clients has each once."""
-        pools = np.uint32(len(self.offsets) - 1)
-        client = client.astype(np.uint32)
-        hashed = _mixed(client // pools + self.salt)
-        stride = self.turns[hashed % np.uint32(NUM_STRIDES)]
-        return (_mixed(hashed) % pools + client % pools * stride) % pools
+    @property
+    def major_class(self) -> np.ndarray:
+        """The label of which each client has most, int32 `[num_clients]`; on the host.
+
+        Raises:
+          ValueError: Clients draw from all samples alike.
+        """
+        if not self.pool_labels:
+            raise ValueError(
+                "the partition 'overlap' has no major classes; deal by 'major_class'."
+            )
+        host = jax.tree.map(np.asarray, self)
+        pools = host._major_pool(np.arange(self.num_clients))
+        return np.array(self.pool_labels, np.int32)[pools]
 
     def sample(self, client, position):
         """Index of the sample at `position` of the client's list."""
@@ -70,30 +69,34 @@ class Computed:
         numpy = position.__array_namespace__()
         pools = np.uint32(len(self.offsets) - 1)
         others = np.uint32(max(len(self.offsets) - 2, 1))
-        count = np.uint32(self.major_count)
-        in_major = position < count
-        rest = position - numpy.minimum(position, count)
-        pool = self.major(client) + numpy.where(in_major, 0, 1 + rest % others)
-        pool = pool.astype(np.uint32) % pools
+        in_major = position < np.uint32(self.major_count)
+        rest = position - numpy.minimum(position, np.uint32(self.major_count))
+        further = numpy.where(in_major, np.uint32(0), np.uint32(1) + rest % others)
+        pool = (self._major_pool(client) + further) % pools
         rank = numpy.where(in_major, position, rest // others)
-        hashed = _mixed(_mixed(client.astype(np.uint32) ^ self.salt) + pool)
         start = self.offsets[pool]
         size = self.offsets[pool + np.uint32(1)] - start
-        stride = self.strides[pool, hashed % np.uint32(NUM_STRIDES)]
-        return self.order[start + (_mixed(hashed) % size + rank * stride) % size]
+        key = _mixed(_mixed(client.astype(np.uint32) ^ self.salt) + pool)
+        return self.order[start + shuffled(rank, size, key)]
 
     def pooled(self) -> Stored:
         """One client with, once, each sample that some client holds; on the host."""
         host = jax.tree.map(np.asarray, self)
-        found = np.zeros(len(host.order), bool)
+        found = np.zeros(self.end, bool)
         positions = np.arange(host.capacity)
         for client in range(host.num_clients):
             found[host.sample(np.full(len(positions), client), positions)] = True
             # With many clients this is so after a few thousand of them.
-            if found.all():
+            if found.sum() == len(host.order):
                 break
         held = np.flatnonzero(found)
         return stored(held, np.array([len(held)]))
+
+    def _major_pool(self, client):
+        """Every block of as many clients as pools has each pool once, shuffled."""
+        pools = np.uint32(len(self.offsets) - 1)
+        client = client.astype(np.uint32)
+        return shuffled(client % pools, pools, _mixed(client // pools + self.salt))
 
 
 @struct.dataclass
@@ -108,6 +111,38 @@ class EqualSizes:
 
     def __getitem__(self, clients) -> jax.Array:
         return jnp.full(jnp.shape(clients), self.size, jnp.int32)
+
+
+def shuffled(place, size, key):
+    """Where a keyed shuffle of `size` cards puts the card at `place`.
+
+    In every round a card may change places with its partner, (k − place) mod size; both
+    agree on whether, because the coin is a hash of the higher of the two. That makes
+    each round, and so the whole, a permutation for any size, without a table.
+
+    Args:
+      place: In [0, size), uint32.
+      size: Number of cards, uint32, below 2**31.
+      key: Chooses the shuffle, uint32.
+
+    Returns:
+      A place in [0, size), uint32.
+
+    Example:
+      >>> cards = shuffled(np.arange(10, dtype=np.uint32), np.uint32(10), np.uint32(1))
+      >>> sorted(cards.tolist()) == list(range(10)), cards.tolist() != list(range(10))
+      (True, True)
+
+    Reference:
+      Hoang, Morris and Rogaway, 2012, "An Enciphering Scheme Based on a Card Shuffle".
+    """
+    numpy = place.__array_namespace__()
+    for turn in range(ROUNDS):
+        round_key = _mixed(key ^ np.uint32(turn + 1))
+        partner = (round_key % size + size - place) % size
+        coin = _mixed(round_key ^ numpy.maximum(place, partner)) >> np.uint32(31)
+        place = numpy.where(coin.astype(bool), partner, place)
+    return place
 
 
 def _mixed(number):

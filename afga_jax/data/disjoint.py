@@ -152,7 +152,7 @@ def shards(
     for name, value in [("num_shards", num_shards), ("shard_size", shard_size)]:
         checks.integer(name, value)
     checks.integer("shards_per_client", shards_per_client)
-    checks.integer("num_clients", num_clients)
+    check_samples(labels, num_clients)
     if num_shards * shard_size > len(labels):
         raise ValueError(
             f"{num_shards} shards of {shard_size} need {num_shards * shard_size} "

@@ -3,7 +3,7 @@
 import numpy as np
 
 from afga_jax import checks
-from afga_jax.data.computed import NUM_STRIDES, Computed
+from afga_jax.data.computed import Computed
 from afga_jax.data.disjoint import check_samples, class_pools
 
 
@@ -54,7 +54,8 @@ def major_class(
     )
     checks.integer("client_size", client_size)
     major_count = round(rho_device * client_size)
-    return _computed(pools, num_clients, client_size, major_count, seed)
+    held = _computed(pools, num_clients, client_size, major_count, seed)
+    return held.replace(pool_labels=tuple(np.unique(labels).tolist()))
 
 
 def overlap(
@@ -100,26 +101,17 @@ def _computed(
             f"a client of {client_size} samples takes up to {most} of one class, the "
             f"smallest class has {sizes.min()}; lower client_size or rho_device."
         )
-    if most * sizes.max() >= 2**32 or num_clients >= 2**31:
+    if num_clients >= 2**31:
         raise ValueError(
-            f"{num_clients} clients with {most} of {sizes.max()} samples do not fit "
-            "32-bit arithmetic; stay below 2**31 clients and 2**32 for the product."
+            f"num_clients = {num_clients} does not fit 32 bits; stay below 2**31."
         )
     random = np.random.default_rng(seed)
     return Computed(
         order=np.concatenate([random.permutation(p) for p in pools]).astype(np.int32),
         offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.uint32),
-        strides=np.stack([_strides(random, size) for size in sizes]),
-        turns=_strides(random, len(pools)),
         salt=random.integers(2**32, dtype=np.uint32),
+        pool_labels=(),
         num_clients=num_clients,
         capacity=client_size,
         major_count=major_count,
     )
-
-
-def _strides(random: np.random.Generator, size: int) -> np.ndarray:
-    """Steps that visit all of `size` places before they repeat one."""
-    steps = np.arange(1, size + 1)
-    coprime = steps[np.gcd(steps, size) == 1]
-    return random.choice(coprime, NUM_STRIDES).astype(np.uint32)

@@ -46,7 +46,8 @@ def class_picture(
     above, below = figure.subplots(
         2, 1, sharex=True, gridspec_kw={"height_ratios": [1, 3]}
     )
-    above.bar(np.arange(clients), counts.sum(axis=1), width=0.9, color="tab:gray")
+    edges = np.arange(clients + 1) - 0.5
+    above.stairs(counts.sum(axis=1), edges, fill=True, color="tab:gray")
     above.set(ylabel="samples", title=title)
     above.spines[["top", "right"]].set_visible(False)
     grid = below.imshow(counts.T, aspect="auto", cmap="Blues", vmin=0, origin="lower")
