@@ -62,10 +62,10 @@ def integer(name: str, value: Any, *, at_least: int = 1, fix: str = "") -> None:
 def choice(name: str, value: Any, options: Iterable[str]) -> None:
     """Refuses a name that is not among the options and suggests the nearest.
 
-    >>> choice("algorithm", "agfa", ["afga", "fedavg"])
+    >>> choice("topology", "rign", ["ring", "star"])
     Traceback (most recent call last):
     ...
-    ValueError: algorithm = 'agfa' is not known; did you mean 'afga'? Known: afga, fedavg.
+    ValueError: topology = 'rign' is not known; did you mean 'ring'? Known: ring, star.
     """
     options = list(options)
     if value in options:

@@ -65,7 +65,7 @@ def equal(num_clients: int, num_clusters: int, *, seed: int = 0) -> Clustering:
     """Clusters of equal size, drawn uniformly at random.
 
     >>> equal(6, 2, seed=1).members.tolist()
-    [[0, 3, 5], [1, 2, 4]]
+    [[0, 2, 4], [1, 3, 5]]
     """
     _check_equal(num_clients, num_clusters)
     if num_clusters == 1:
@@ -203,6 +203,6 @@ def _check_equal(num_clients: int, num_clusters: int) -> None:
         near = min(near, key=lambda k: abs(k - num_clusters))
         raise ValueError(
             f"num_clients = {num_clients} is not divisible by num_clusters = "
-            f"{num_clusters}, but equal clusters need that: take num_clusters = {near}, "
-            "or give the clusters with clustering.from_labels."
+            f"{num_clusters}, but equal clusters need that: take num_clusters = "
+            f"{near}, or give the clusters with clustering.from_labels."
         )

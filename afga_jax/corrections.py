@@ -1,9 +1,9 @@
 """What a client adds to its gradient to stay close to the others.
 
-SCAFFOLD's control variates and FedDyn's dynamic regularisation give every client a vector
-of its own, its `control`, that outlives the round; the server knows their mean over all
-clients. Both change in the same way: who uploads gets a new control, and the mean moves
-by what they changed. So a correction is three small functions.
+SCAFFOLD's control variates and FedDyn's dynamic regularisation give every client a
+vector of its own, its `control`, that outlives the round; the server knows their mean
+over all clients. Both change in the same way: who uploads gets a new control, and the
+mean moves by what they changed. So a correction is a few small functions.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,8 @@
 """How one cluster mixes: each topology in its cheapest exact form.
 
-A kernel acts on trees whose leaves are `[n, ...]`, one row per client. `matrix()` is the
-plain reference; `apply` does the same without an n × n array where the structure is
-known, and `spectral_gap()` uses the closed form there.
+A kernel acts on trees whose leaves are `[n, ...]`, one row per client. `matrix()` is
+the plain reference; `apply` does the same without an n × n array where the structure
+is known, and `spectral_gap()` uses the closed form there.
 """
 
 from collections.abc import Callable, Sequence
@@ -220,7 +220,7 @@ def _as_kernel(given: Any, n: int) -> Kernel:
 def _sized(kernel: Kernel, n: int) -> Kernel:
     if kernel.n != n:
         raise ValueError(
-            f"topology is for {kernel.n} clients, but its cluster has {n}: give a graph "
-            "of that size, or a name such as 'ring' that fits any."
+            f"topology is for {kernel.n} clients, but its cluster has {n}: give a "
+            "graph of that size, or a name such as 'ring' that fits any."
         )
     return kernel

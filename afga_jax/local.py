@@ -1,9 +1,9 @@
 """How a client steps: optimizers that may share a part of their state with neighbours.
 
 Any optax transformation is a local optimizer. Its state is the client's own: it starts
-with the round, advances only when the client computes, and is never mixed. Decentralised
-adaptive methods go further and gossip a second-moment estimate beside the model; that
-part is `shared`.
+with the round, advances only when the client computes, and is never mixed.
+Decentralised adaptive methods go further and gossip a second-moment estimate beside the
+model; that part is `shared`.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,8 @@ class LocalOptimizer(NamedTuple):
 
     Attributes:
       init: `params -> (memory, shared)`: private state, and state that is mixed.
-      update: `(gradient, memory, shared, params) -> (updates, memory, change of shared)`.
+      update: `(gradient, memory, shared, params) -> (updates, memory, change)`, where
+        `change` is what to add to `shared`.
     """
 
     init: Callable[[PyTree], tuple[PyTree, PyTree]]
@@ -82,8 +83,8 @@ def dadam(
 ) -> LocalOptimizer:
     """DAdam's local part: −η·m/√v̂ with v̂ ← β₃v̂ + (1−β₃)·max(v̂, v), v̂₀ = ε.
 
-    Symbols: η `learning_rate`, β `b1` `b2` `b3`, ε `eps`. β₃ = 0 is AMSGrad. The model is
-    mixed before the step. Reference: Nazari et al., DADAM, 2019.
+    Symbols: η `learning_rate`, β `b1` `b2` `b3`, ε `eps`. β₃ = 0 is AMSGrad. The model
+    is mixed before the step. Reference: Nazari et al., DADAM, 2019.
     """
 
     def init(params):

@@ -178,7 +178,8 @@ class Every:
 class PeriodicAverage:
     """Gossip with exact averaging in place of every H-th mixing, counted over rounds.
 
-    Reference: Chen et al., Accelerating gossip SGD with periodic global averaging, 2021.
+    Reference: Chen et al., Accelerating gossip SGD with periodic global averaging,
+    2021.
     """
 
     mixing: Mixing

@@ -22,8 +22,8 @@ from afga_jax.typing import Array
 class CyclePlan(NamedTuple):
     """One cycle: from a server model to the next one.
 
-    Groups are the clusters of the cycle. Ids equal to the number of clients are padding;
-    real ids come first. A count of None says that there is no padding.
+    Groups are the clusters of the cycle. Ids equal to the number of clients are
+    padding; real ids come first. A count of None says that there is no padding.
 
     Attributes:
       active: Who computes a gradient, `[steps, groups, width]`.

@@ -23,7 +23,7 @@ class Recipe(NamedTuple):
       optimizer: How a client steps.
       correction: What it adds to its gradient.
       mixing: Who mixes with whom, when.
-      server: What is done with the mean change; None: there is no server, models persist.
+      server: What is done with the mean change; None: no server, models persist.
       mix_first: x ← Wx + step instead of x ← W(x + step).
       weighting: Of the uploads of a cluster, `uniform` or by data `size`.
       cluster_weighting: Of the clusters' means, `uniform` or by clients, `size`.

@@ -1,7 +1,7 @@
 """The heart: one round of federated learning, the same for every algorithm.
 
-An algorithm is a `Recipe` of four choices: who takes part, how a client steps, who mixes
-with whom, and what the server does with the mean change. The round reads them:
+An algorithm is a `Recipe` of four choices: who takes part, how a client steps, who
+mixes with whom, and what the server does with the mean change. The round reads them:
 
     plan → everybody starts from x_r → local steps (gradient, correct, step, gossip)
          → mean change Δ of the uploading clients → server step → x_{r+1}

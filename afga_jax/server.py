@@ -1,4 +1,4 @@
-"""What the server does with the mean delta: optax transformations, pointing uphill.
+"""What the server does with the mean delta: optax transformations.
 
 Δ is the mean change of the uploading clients' models, so it points *downhill*: updates
 are positive, where optax's own optimizers negate a gradient. They compose with optax
@@ -55,8 +55,8 @@ def fedamsgrad(
         m ← β₁m + (1−β₁)Δ,  v ← β₂v + (1−β₂)Δ²,  v̂ ← max(v̂, v),  x += η·m/√(v̂+ε)
 
     There is no bias correction: `optax.amsgrad` corrects m and v before the maximum and
-    is another algorithm. With both its corrections off, `eps=0` and `eps_root=ε` it gives
-    the same numbers with the opposite sign.
+    is another algorithm. With both its corrections off, `eps=0` and `eps_root=ε` it
+    gives the same numbers with the opposite sign.
 
     Symbols: η `learning_rate`, β₁ `b1`, β₂ `b2`, ε `eps`, Δ the update passed in.
 
@@ -71,7 +71,7 @@ def fedamsgrad(
     >>> server = fedamsgrad(0.1)
     >>> state = server.init(jnp.zeros(2))
     >>> updates, state = server.update(jnp.array([1.0, -2.0]), state)
-    >>> print(updates)  # 0.1·0.1Δ/√(0.01Δ²+ε): the sign of Δ, no minus
+    >>> print(updates.round(3))  # 0.1·0.1Δ/√(0.01Δ²+ε): the sign of Δ, no minus
     [ 0.1 -0.1]
 
     Reference: Wang, Lin and Chen, Communication-efficient adaptive federated learning,
@@ -140,8 +140,8 @@ def fedadam(
 ) -> optax.GradientTransformation:
     """FedAdam: v ← β₂v + (1−β₂)Δ², x += η·m/(√v+τ), v₀ = τ².
 
-    Symbols: τ `eps`, the others as `fedamsgrad`. No bias correction. Reference: Reddi et
-    al., Adaptive federated optimization, 2020; their τ is 1e-3, HA-Fed's 1e-8.
+    Symbols: τ `eps`, the others as `fedamsgrad`. No bias correction. Reference: Reddi
+    et al., Adaptive federated optimization, 2020; their τ is 1e-3, HA-Fed's 1e-8.
     """
     return _adaptive(learning_rate, b1, b2, eps, lambda v, d: b2 * v + (1 - b2) * d * d)
 

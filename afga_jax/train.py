@@ -21,8 +21,8 @@ class Trainer:
 
     Args:
       algorithm: From `build`.
-      capacity: The largest number of rounds in one call of `run`. The number of rounds is
-        an argument of the program, so one program serves any number up to that.
+      capacity: The largest number of rounds in one call of `run`. The number of rounds
+        is an argument of the program, so one program serves any number up to that.
     """
 
     def __init__(self, algorithm: FederatedAlgorithm, *, capacity: int = 100):
@@ -90,7 +90,7 @@ def over_seeds(function: Callable[[Array], PyTree], keys: Array) -> PyTree:
     batch the weights and slow every layer down.
 
     Args:
-      function: For one key, for example `lambda key: fit(...)` in terms of pure functions.
+      function: A pure function of one key.
       keys: `[seeds]`.
     """
     if jax.default_backend() == "cpu":
@@ -105,8 +105,8 @@ def check_clients(data: ClientData, num_clients: int) -> None:
         return
     if len(sizes) == num_clients and int(sizes.min()) < 1:
         raise ValueError(
-            f"client {int(sizes.argmin())} has {int(sizes.min())} samples, but each must "
-            "have >= 1: leave it out, or use another partition."
+            f"client {int(sizes.argmin())} has {int(sizes.min())} samples, but each "
+            "must have >= 1: leave it out, or use another partition."
         )
 
 

@@ -54,7 +54,7 @@ class ClientData(Protocol):
         """Number of samples of each client; indexable with an array of client ids."""
 
     def indices(self, client: Array) -> Array:
-        """The client's sample indices, padded to a common length with any valid index."""
+        """The client's sample indices, padded to a common length by valid ones."""
 
     def batch(self, key: Array, client: Array) -> Batch:
         """A batch drawn uniformly, with replacement, from the client's own samples.

@@ -14,7 +14,10 @@ from afga_jax.recipe import Recipe
 
 @defaults(local_lr=0.1)
 def dsgd(options: Options) -> Recipe:
-    """Decentralised SGD, x ← W(x − ηg); `mixing_order="before"` is Lian et al.'s form."""
+    """Decentralised SGD, x ← W(x − ηg).
+
+    `mixing_order="before"` is Lian et al.'s form, x ← Wx − ηg.
+    """
     return _serverless(options)
 
 

@@ -53,7 +53,7 @@ def fedadagrad(options: Options) -> Recipe:
 
 @defaults(local_lr=0.1, server_lr=1.0)
 def sgd(options: Options) -> Recipe:
-    """Centralised SGD: one client holds the data of all; FedCluster's reference line."""
+    """Centralised SGD: one client holds all data; FedCluster's reference line."""
     alone = options.replace(
         num_clients=1, active=1, num_clusters=1, clustering=single(1), topology="none"
     )

@@ -30,12 +30,12 @@ def _one_of(default: Any, *options: str) -> Any:
 class Options:
     """Choices with a default; None means that the algorithm decides.
 
-    Numbers may also be schedules, functions of the round. They are traced: another value
-    does not compile again.
+    Numbers may also be schedules, functions of the round. They are traced: another
+    value does not compile again.
 
     Attributes:
       num_clients: N.
-      active: M, clients that compute per step (and upload per round), over all clusters.
+      active: M, clients of all clusters that compute per step and upload per round.
       participation: M/N, if `active` is not given; rounded in each cluster.
       num_clusters: K.
       clustering: `equal` (random), one label per client, or a `Clustering`.
@@ -138,9 +138,9 @@ class Options:
             chosen = np.rint(self.participation * sizes).astype(int)
             if (chosen < 1).any():
                 raise ValueError(
-                    f"participation = {self.participation} samples 0 of a cluster of "
-                    f"{sizes[np.argmin(chosen)]} clients, but at least 1 must be: raise "
-                    "participation, or lower num_clusters."
+                    f"participation = {self.participation} samples 0 clients of a "
+                    f"cluster of {sizes[np.argmin(chosen)]}, but it must be >= 1: "
+                    "raise participation, or lower num_clusters."
                 )
             return chosen
         if self.active > self.num_clients:
@@ -150,16 +150,17 @@ class Options:
             )
         if self.active % clusters:
             raise ValueError(
-                f"active = {self.active} is not divisible by num_clusters = {clusters}, "
-                "but the same number is sampled from each cluster and at least one: take "
-                f"active = {clusters * max(1, round(self.active / clusters))}, or "
+                f"active = {self.active} is not divisible by num_clusters = "
+                f"{clusters}, but the same number, at least 1, is sampled from each: "
+                f"take active = {clusters * max(1, round(self.active / clusters))}, or "
                 "set participation."
             )
         chosen = np.full(clusters, self.active // clusters)
         if (chosen > sizes).any():
             raise ValueError(
-                f"active = {self.active} samples {chosen[0]} from each cluster, but the "
-                f"smallest has {sizes.min()} clients: lower active, or set participation."
+                f"active = {self.active} samples {chosen[0]} from each cluster, but "
+                f"the smallest has {sizes.min()} clients: lower active, or set "
+                "participation."
             )
         return chosen
 

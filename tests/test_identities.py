@@ -1,0 +1,164 @@
+"""The identities between algorithms (to rounding, same randomness)."""
+
+import chex
+import jax
+import numpy as np
+import pytest
+import toy
+
+import afga_jax
+from afga_jax import topology
+
+NUM_CLIENTS, STEPS, ROUNDS = 12, 4, 3
+COMMON = {"num_clients": NUM_CLIENTS, "local_steps": STEPS, "local_lr": 0.3}
+AMSGRAD = {**COMMON, "server_lr": 0.05, "eps": 1e-6}
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+
+def models(name, *, data=None, task=None, rounds=ROUNDS, **options):
+    """The server's model after each round."""
+    data = toy.clients(NUM_CLIENTS) if data is None else data
+    algorithm = afga_jax.build(name, task or toy.logistic(), **options)
+    key = jax.random.key(7)
+    state = algorithm.init(key)
+    step = jax.jit(algorithm.round)
+    history = []
+    for _ in range(rounds):
+        state, _ = step(key, state, data)
+        history.append((state.params, state.stats))
+    return history
+
+
+def assert_same(first, second):
+    chex.assert_trees_all_close(first, second, rtol=0, atol=1e-10)
+
+
+def assert_different(first, second):
+    with pytest.raises(AssertionError):
+        assert_same(first, second)
+
+
+def test_afga_without_mixing_and_resampling_is_fedamsgrad():
+    afga = models("afga", topology="none", resample=False, active=4, **AMSGRAD)
+    assert_same(afga, models("fedamsgrad", active=4, **AMSGRAD))
+    assert_different(afga, models("afga", topology="none", active=4, **AMSGRAD))
+    assert_different(afga, models("afga", resample=False, active=4, **AMSGRAD))
+
+
+def test_cafga_of_one_cluster_is_afga():
+    cafga = models("cafga", num_clusters=1, active=4, **AMSGRAD)
+    assert_same(cafga, models("afga", active=4, **AMSGRAD))
+
+
+def test_adapted_cafga_of_one_cluster_is_adapted_afga():
+    cafga = models("cafga_adapted", num_clusters=1, active=4, **AMSGRAD)
+    assert_same(cafga, models("afga_adapted", active=4, **AMSGRAD))
+
+
+def test_cafga_with_everybody_active_is_hafed():
+    everybody = {"num_clusters": 3, "active": NUM_CLIENTS, **AMSGRAD}
+    assert_same(models("cafga", **everybody), models("hafed", **everybody))
+
+
+def test_cafga_with_everybody_active_and_few_uploads_is_hafed_partial():
+    # CAFGA samples as many clients to compute as to upload; with a plan of one's own
+    # the two can differ.
+    few = {"num_clusters": 3, "active": 6, **AMSGRAD}
+    partial = afga_jax.build("hafed_partial", toy.logistic(), **few)
+    cafga = afga_jax.build("cafga", toy.logistic(), **few)
+    data, key = toy.clients(NUM_CLIENTS), jax.random.key(7)
+    state, expected = cafga.init(key), partial.init(key)
+    for number in range(ROUNDS):
+        plan = partial.plan(key, number)
+        state, _ = cafga.round(key, state, data, plan)
+        expected, _ = partial.round(key, expected, data)
+        assert_same(state.params, expected.params)
+
+
+@pytest.mark.parametrize(("active", "other"), [(6, "hafed_partial"), (12, "hafed")])
+def test_hafed_active_with_certainty_and_mixing_always(active, other):
+    options = {"num_clusters": 3, "active": active, **AMSGRAD}
+    certain = models("hafed_active", active_prob=1.0, mix_every=1, **options)
+    assert_same(certain, models(other, **options))
+
+
+@pytest.mark.parametrize("q", [1, 2, 4])
+def test_hafed_partial_on_complete_graphs_is_full(q):
+    options = {"num_clusters": 3, "topology": "complete", "mix_every": q, **AMSGRAD}
+    partial = models("hafed_partial", active=3, **options)
+    assert_same(partial, models("hafed", **options))
+    ring = {**options, "topology": "ring"}
+    assert_different(models("hafed_partial", active=3, **ring), models("hafed", **ring))
+
+
+@pytest.mark.parametrize("weighting", ["uniform", "size"])
+def test_fedcluster_of_one_cluster_is_fedavg(weighting):
+    sizes = [3, 9, 4, 6, 5, 8, 7, 6, 3, 9, 2, 4]
+    data = toy.clients(NUM_CLIENTS, sizes=sizes)
+    options = {"active": 4, "weighting": weighting, "server_lr": 1.0, **COMMON}
+    cluster = models("fedcluster", num_clusters=1, data=data, **options)
+    assert_same(cluster, models("fedavg", data=data, **options))
+
+
+def test_fedprox_without_pull_is_fedavg():
+    options = {"active": 4, **COMMON}
+    assert_same(models("fedprox", mu=0.0, **options), models("fedavg", **options))
+    assert_different(models("fedprox", mu=0.5, **options), models("fedavg", **options))
+
+
+def test_first_round_of_scaffold_is_fedavg():
+    options = {"active": 4, **COMMON}
+    scaffold, fedavg = models("scaffold", **options), models("fedavg", **options)
+    assert_same(scaffold[0], fedavg[0])
+    # With fresh clients c_i = 0, but c is not.
+    assert_different(scaffold[1:], fedavg[1:])
+
+
+def test_serverless_and_full_averaging_are_centralised_sgd():
+    # Equal batches: everybody's whole data, all clients of one size.
+    options = {
+        "full_batch": True,
+        "num_clients": NUM_CLIENTS,
+        "local_lr": 0.3,
+    }
+    rounds, steps = 3, 4
+    total = {"rounds": rounds * steps, "local_steps": 1}
+    central = models("sgd", **total, **options)
+    fedavg = models("fedavg", active=NUM_CLIENTS, server_lr=1.0, **total, **options)
+    assert_same(central, fedavg)
+    inside = {"rounds": rounds, "local_steps": steps}
+    assert_same(
+        models("pga", pga_period=1, **inside, **options), central[steps - 1 :: steps]
+    )
+    complete = models("dsgd", topology="complete", **inside, **options)
+    assert_same(complete, central[steps - 1 :: steps])
+    assert_same(models("sgd", **inside, **options), central[steps - 1 :: steps])
+
+
+def test_batchnorm_statistics_are_averaged_outside_the_server_optimizer():
+    # With one local step from the same start, the mean of the clients' statistics does
+    # not depend on the server's optimizer, nor on gossip with everybody uploading.
+    task = toy.logistic(norm=True)
+    options = {**AMSGRAD, "local_steps": 1, "active": NUM_CLIENTS}
+    averaged = models("fedavg", task=task, rounds=1, **options)
+    adaptive = models("fedamsgrad", task=task, rounds=1, **options)
+    mixed = models("afga", task=task, rounds=1, **options)
+    assert_same(averaged[0][1], adaptive[0][1])
+    assert_same(averaged[0][1], mixed[0][1])
+    assert float(np.abs(averaged[0][1]["mean"]).max()) > 0
+
+
+def test_ring_by_rolls_and_by_matrix_train_alike():
+    by_name = models("afga", active=4, **AMSGRAD)
+    matrix = models("afga", active=4, topology=topology.ring(NUM_CLIENTS), **AMSGRAD)
+    assert_same(by_name, matrix)
+
+
+def test_given_labels_equal_the_same_random_clusters():
+    clustering = afga_jax.clustering.equal(NUM_CLIENTS, 3, seed=5)
+    options = {"active": 6, **AMSGRAD}
+    drawn = models("cafga", num_clusters=3, clustering_seed=5, **options)
+    given = models("cafga", clustering=clustering.labels(), **options)
+    # Labels are numbered as the clusters were, so the same keys draw the same clients.
+    assert_same(drawn, given)
