@@ -1,0 +1,174 @@
+"""Convolution over images with a gradient that stays fast inside loops.
+
+XLA rewrites the gradients of a convolution into the layout of its fast kernels only
+outside of loops, and a federated round is a loop over clients inside a loop over steps.
+So both gradients are written here as convolutions that have that layout to begin with.
+"""
+
+from functools import partial
+
+import jax
+from jax import lax
+
+from afga_jax.typing import Array
+
+Pair = tuple[int, int]
+LAYOUT = ("NHWC", "HWIO", "NHWC")
+
+
+def convolution(
+    inputs: Array, kernel: Array, strides: Pair = (1, 1), padding="SAME"
+) -> Array:
+    """y[b, h, w, o] = Σ x[b, s·h + i − p, s·w + j − p, c] · k[i, j, c, o].
+
+    Args:
+      inputs: `[batch, height, width, in]`.
+      kernel: `[kernel height, kernel width, in, out]`, as in `flax.linen.Conv`.
+      strides: Of both axes.
+      padding: "SAME", "VALID", or ((top, bottom), (left, right)).
+
+    Returns:
+      `[batch, out height, out width, out]`.
+    """
+    pads = explicit_padding(inputs.shape[1:3], kernel.shape[:2], strides, padding)
+    return _convolution(inputs, kernel, tuple(strides), pads)
+
+
+def explicit_padding(image: Pair, window: Pair, strides: Pair, padding):
+    """The padding in pixels, ((top, bottom), (left, right)), of a named padding."""
+    if isinstance(padding, str):
+        padding = lax.padtype_to_pads(image, window, strides, padding.upper())
+    pads = tuple((int(low), int(high)) for low, high in padding)
+    for axis, (low, high) in enumerate(pads):
+        if image[axis] + low + high < window[axis]:
+            raise ValueError(
+                f"a window of {window[axis]} pixels does not fit into an image of "
+                f"{image[axis]} pixels padded by {low} and {high}; use a smaller "
+                "window or more padding"
+            )
+    return pads
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def _convolution(inputs, kernel, strides, padding):
+    return lax.platform_dependent(
+        inputs,
+        kernel,
+        cpu=partial(_forward_cpu, strides=strides, padding=padding),
+        default=partial(_native, strides=strides, padding=padding),
+    )
+
+
+def _forward(inputs, kernel, strides, padding):
+    return _convolution(inputs, kernel, strides, padding), (inputs, kernel)
+
+
+def _backward(strides, padding, saved, gradient):
+    return lax.platform_dependent(
+        *saved,
+        gradient,
+        cpu=partial(_backward_cpu, strides=strides, padding=padding),
+        default=partial(_backward_native, strides=strides, padding=padding),
+    )
+
+
+_convolution.defvjp(_forward, _backward)
+
+
+def _native(inputs, kernel, *, strides, padding):
+    return lax.conv_general_dilated(
+        inputs, kernel, strides, padding, dimension_numbers=LAYOUT
+    )
+
+
+def _backward_native(inputs, kernel, gradient, *, strides, padding):
+    function = partial(_native, strides=strides, padding=padding)
+    return jax.vjp(function, inputs, kernel)[1](gradient)
+
+
+def _forward_cpu(inputs, kernel, *, strides, padding):
+    if _is_pointwise(kernel, padding):
+        return _matmul(inputs[:, :: strides[0], :: strides[1]], kernel[0, 0])
+    if _is_patches(inputs, kernel, strides, padding):
+        return _matmul(_patches(inputs, strides), kernel.reshape(-1, kernel.shape[3]))
+    return _native(inputs, kernel, strides=strides, padding=padding)
+
+
+def _backward_cpu(inputs, kernel, gradient, *, strides, padding):
+    function = partial(_forward_cpu, strides=strides, padding=padding)
+    if _is_pointwise(kernel, padding) or _is_patches(inputs, kernel, strides, padding):
+        # Matmuls and reshapes: their automatic gradient is the fast one.
+        return jax.vjp(function, inputs, kernel)[1](gradient)
+    return (
+        _input_gradient(inputs, kernel, gradient, strides, padding),
+        _kernel_gradient(inputs, kernel, gradient, strides, padding),
+    )
+
+
+def _input_gradient(inputs, kernel, gradient, strides, padding):
+    """Spread the gradient by the stride, then convolve with the mirrored kernel."""
+    pads = [
+        (size - 1 - low, image - 1 - (out - 1) * stride + low)
+        for size, (low, _), image, out, stride in zip(
+            kernel.shape[:2],
+            padding,
+            inputs.shape[1:3],
+            gradient.shape[1:3],
+            strides,
+            strict=True,
+        )
+    ]
+    return lax.conv_general_dilated(
+        gradient,
+        kernel[::-1, ::-1].swapaxes(2, 3),
+        (1, 1),
+        pads,
+        lhs_dilation=strides,
+        dimension_numbers=LAYOUT,
+    )
+
+
+def _kernel_gradient(inputs, kernel, gradient, strides, padding):
+    """Convolve with the gradient as the kernel: samples become channels."""
+    pads = [
+        (low, size - image - low + (out - 1) * stride)
+        for size, (low, _), image, out, stride in zip(
+            kernel.shape[:2],
+            padding,
+            inputs.shape[1:3],
+            gradient.shape[1:3],
+            strides,
+            strict=True,
+        )
+    ]
+    transposed = lax.conv_general_dilated(
+        inputs.transpose(3, 1, 2, 0),
+        gradient.transpose(1, 2, 0, 3),
+        (1, 1),
+        pads,
+        rhs_dilation=strides,
+        dimension_numbers=LAYOUT,
+    )
+    return transposed.transpose(1, 2, 0, 3)
+
+
+def _is_pointwise(kernel, padding):
+    return kernel.shape[:2] == (1, 1) and padding == ((0, 0), (0, 0))
+
+
+def _is_patches(inputs, kernel, strides, padding):
+    divisible = all(n % s == 0 for n, s in zip(inputs.shape[1:3], strides, strict=True))
+    return kernel.shape[:2] == strides and padding == ((0, 0), (0, 0)) and divisible
+
+
+def _patches(inputs, size):
+    batch, height, width, channels = inputs.shape
+    rows, columns = height // size[0], width // size[1]
+    tiles = inputs.reshape(batch, rows, size[0], columns, size[1], channels)
+    return tiles.transpose(0, 1, 3, 2, 4, 5).reshape(batch, rows, columns, -1)
+
+
+def _matmul(inputs, weights):
+    # XLA calls its fast matmul for two-dimensional operands only.
+    flat = inputs.reshape(-1, inputs.shape[-1]) @ weights
+    return flat.reshape(*inputs.shape[:-1], weights.shape[1])

@@ -1,0 +1,184 @@
+"""The layers as flax modules; parameters have the names and shapes of `flax.linen`.
+
+Initial values are drawn as PyTorch draws them, since that is what the papers' models
+start from: uniform in ±1/√(fan in), weights and biases alike.
+"""
+
+from collections.abc import Callable, Sequence
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from afga_jax.models.layers.convolution import convolution
+from afga_jax.models.layers.depthwise import depthwise
+from afga_jax.models.layers.norm import batch_norm, gelu_norm
+from afga_jax.typing import Array
+
+NORMS = ("batch", "group")
+
+
+def bounded(fan_in: int) -> Callable[..., Array]:
+    """Initial values uniform in ±1/√(fan in)."""
+
+    def init(key, shape, dtype=jnp.float32):
+        bound = fan_in**-0.5
+        return jax.random.uniform(key, shape, dtype, -bound, bound)
+
+    return init
+
+
+class Dense(nn.Module):
+    """`flax.linen.Dense` for `[batch, features]`."""
+
+    features: int
+
+    @nn.compact
+    def __call__(self, inputs: Array) -> Array:
+        init = bounded(inputs.shape[-1])
+        kernel = self.param("kernel", init, (inputs.shape[-1], self.features))
+        return inputs @ kernel + self.param("bias", init, (self.features,))[None]
+
+
+class Conv(nn.Module):
+    """`flax.linen.Conv` for images, `[batch, height, width, channels]`.
+
+    Attributes:
+      features: Output channels.
+      kernel_size: Height and width of the kernel.
+      strides: Of both axes.
+      padding: "SAME", "VALID", or ((top, bottom), (left, right)).
+      use_bias: Whether to add a bias.
+    """
+
+    features: int
+    kernel_size: tuple[int, int]
+    strides: tuple[int, int] = (1, 1)
+    padding: str | tuple = "SAME"
+    use_bias: bool = True
+
+    @nn.compact
+    def __call__(self, inputs: Array) -> Array:
+        channels = inputs.shape[-1]
+        init = bounded(self.kernel_size[0] * self.kernel_size[1] * channels)
+        shape = (*self.kernel_size, channels, self.features)
+        kernel = self.param("kernel", init, shape)
+        outputs = convolution(inputs, kernel, self.strides, self.padding)
+        if self.use_bias:
+            outputs += self.param("bias", init, (self.features,))[None, None, None]
+        return outputs
+
+
+class DepthwiseConv(nn.Module):
+    """`flax.linen.Conv` with one group per channel.
+
+    Attributes:
+      kernel_size: Height and width of the kernel.
+      strides: Of both axes.
+      padding: "SAME", "VALID", or ((top, bottom), (left, right)).
+    """
+
+    kernel_size: tuple[int, int]
+    strides: tuple[int, int] = (1, 1)
+    padding: str | tuple = "SAME"
+
+    @nn.compact
+    def __call__(self, inputs: Array) -> Array:
+        channels = inputs.shape[-1]
+        init = bounded(self.kernel_size[0] * self.kernel_size[1])
+        kernel = self.param("kernel", init, (*self.kernel_size, 1, channels))
+        outputs = depthwise(inputs, kernel, self.strides, self.padding)
+        return outputs + self.param("bias", init, (channels,))[None, None, None]
+
+
+class Norm(nn.Module):
+    """Batch or group normalisation, of the input or of its GELU.
+
+    Batch normalisation keeps running statistics in the collection `batch_stats`, as
+    `flax.linen.BatchNorm` does, and moves them by a tenth per step, as PyTorch does.
+
+    Attributes:
+      kind: "batch" or "group".
+      gelu: Whether the exact GELU comes first.
+      groups: Number of channel groups of the group norm; fewer where they do not
+        divide the channels.
+      momentum: Of the running statistics.
+      epsilon: Added to the variance.
+    """
+
+    kind: str = "batch"
+    gelu: bool = False
+    groups: int = 32
+    momentum: float = 0.9
+    epsilon: float = 1e-5
+
+    @nn.compact
+    def __call__(self, inputs: Array, train: bool) -> Array:
+        if self.kind == "group":
+            return self._group(inputs)
+        channels = inputs.shape[-1:]
+        mean = self.variable("batch_stats", "mean", jnp.zeros, channels)
+        variance = self.variable("batch_stats", "var", jnp.ones, channels)
+        scale = self.param("scale", nn.initializers.ones, channels)
+        bias = self.param("bias", nn.initializers.zeros, channels)
+        if not train:
+            return self._stored(inputs, scale, bias, mean.value, variance.value)
+        normalise = gelu_norm if self.gelu else batch_norm
+        outputs, *batch = normalise(inputs, scale, bias, self.epsilon)
+        if not self.is_initializing():
+            keep = self.momentum
+            for running, current in zip((mean, variance), batch, strict=True):
+                running.value = keep * running.value + (1 - keep) * current
+        return outputs
+
+    def _stored(self, inputs, scale, bias, mean, variance):
+        hidden = jax.nn.gelu(inputs, approximate=False) if self.gelu else inputs
+        slope = scale * jax.lax.rsqrt(variance + self.epsilon)
+        shift = bias - mean * slope
+        shape = (1,) * (inputs.ndim - 1) + slope.shape
+        return hidden * slope.reshape(shape) + shift.reshape(shape)
+
+    def _group(self, inputs):
+        hidden = jax.nn.gelu(inputs, approximate=False) if self.gelu else inputs
+        channels = inputs.shape[-1]
+        groups = next(g for g in range(self.groups, 0, -1) if channels % g == 0)
+        scale = self.param("scale", nn.initializers.ones, (channels,))
+        bias = self.param("bias", nn.initializers.zeros, (channels,))
+        return group_norm(hidden, scale, bias, groups, self.epsilon)
+
+
+def group_norm(
+    inputs: Array, scale: Array, bias: Array, groups: int, epsilon: float = 1e-5
+) -> Array:
+    """Normalise each sample over its pixels and the channels of a group.
+
+    Args:
+      inputs: `[batch, ..., channels]`.
+      scale: γ, `[channels]`.
+      bias: β, `[channels]`.
+      groups: Number of groups; divides the channels.
+      epsilon: ε.
+
+    Returns:
+      As `inputs`.
+    """
+    grouped = inputs.reshape(len(inputs), -1, groups, inputs.shape[-1] // groups)
+    mean = grouped.mean((1, 3), keepdims=True)
+    variance = ((grouped - mean) ** 2).mean((1, 3), keepdims=True)
+    normed = (grouped - mean) * jax.lax.rsqrt(variance + epsilon)
+    flat = normed.reshape(-1, inputs.shape[-1]) * scale[None] + bias[None]
+    return flat.reshape(inputs.shape)
+
+
+def check_norm(kind: str) -> None:
+    """Refuse a kind of normalisation that does not exist."""
+    if kind not in NORMS:
+        raise ValueError(f"norm={kind!r} is unknown; choose one of {', '.join(NORMS)}")
+
+
+def check_sizes(**sizes: int | Sequence[int]) -> None:
+    """Refuse sizes, or sequences of sizes, that are not whole and at least 1."""
+    for name, value in sizes.items():
+        for size in value if isinstance(value, Sequence) else (value,):
+            if not isinstance(size, int) or size < 1:
+                raise ValueError(f"{name}={value!r} must be whole and at least 1")

@@ -1,0 +1,109 @@
+"""Batch normalisation, alone or of a GELU, with the gradient worked out by hand."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from afga_jax.typing import Array
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(3,))
+def gelu_norm(inputs: Array, scale: Array, bias: Array, epsilon: float = 1e-5):
+    """Normalise h = gelu(x) = x·Φ(x) over all axes but the last.
+
+    y = γ·(h − μ)/√(σ² + ε) + β with μ = mean(h), σ² = mean(h²) − μ².
+
+    Φ is kept for the backward pass, gelu′(x) = Φ(x) + x·φ(x): computing the error
+    function is what a GELU costs.
+
+    Args:
+      inputs: `[..., channels]`.
+      scale: γ, `[channels]`.
+      bias: β, `[channels]`.
+      epsilon: ε.
+
+    Returns:
+      y, μ and σ². No gradient flows through μ and σ²: they feed running statistics.
+    """
+    return _gelu_forward(inputs, scale, bias, epsilon)[0]
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(3,))
+def batch_norm(inputs: Array, scale: Array, bias: Array, epsilon: float = 1e-5):
+    """`gelu_norm` without the GELU: h = x."""
+    return _norm_forward(inputs, scale, bias, epsilon)[0]
+
+
+def _gelu_forward(inputs, scale, bias, epsilon):
+    flat = _flat(inputs)
+    cdf = _normal_cdf(flat)
+    normed, mean, variance, root = _normalise(flat * cdf, scale, bias, epsilon)
+    outputs = normed.reshape(inputs.shape), mean, variance
+    return outputs, (flat, cdf, scale, mean, root)
+
+
+def _gelu_backward(epsilon, saved, gradients):
+    del epsilon  # It is in `root`.
+    inputs, cdf, scale, mean, root = saved
+    gradient = gradients[0]
+    d_hidden, d_scale, d_bias = _norm_gradient(
+        inputs * cdf, scale, mean, root, _flat(gradient)
+    )
+    d_inputs = d_hidden * (cdf + inputs * _normal_pdf(inputs))
+    return d_inputs.reshape(gradient.shape), d_scale, d_bias
+
+
+def _norm_forward(inputs, scale, bias, epsilon):
+    flat = _flat(inputs)
+    normed, mean, variance, root = _normalise(flat, scale, bias, epsilon)
+    outputs = normed.reshape(inputs.shape), mean, variance
+    return outputs, (flat, scale, mean, root)
+
+
+def _norm_backward(epsilon, saved, gradients):
+    del epsilon  # It is in `root`.
+    gradient = gradients[0]
+    d_inputs, d_scale, d_bias = _norm_gradient(*saved, _flat(gradient))
+    return d_inputs.reshape(gradient.shape), d_scale, d_bias
+
+
+gelu_norm.defvjp(_gelu_forward, _gelu_backward)
+batch_norm.defvjp(_norm_forward, _norm_backward)
+
+
+def _normalise(hidden, scale, bias, epsilon):
+    mean = hidden.mean(0)
+    # Rounding can push the difference below zero where a channel is constant.
+    variance = jnp.maximum((hidden * hidden).mean(0) - mean * mean, 0)
+    root = lax.rsqrt(variance + epsilon)
+    slope = scale * root
+    normed = hidden * slope[None] + (bias - mean * slope)[None]
+    return normed, mean, variance, root
+
+
+def _norm_gradient(hidden, scale, mean, root, gradient):
+    """∂h = γ/√(σ² + ε) · (∂y − mean(∂y) − ĥ·mean(∂y·ĥ)), ĥ the normalised h."""
+    samples = len(hidden)
+    d_bias = gradient.sum(0)
+    d_scale = ((gradient * hidden).sum(0) - mean * d_bias) * root
+    slope = scale * root
+    tilt = slope * root * d_scale / samples
+    offset = slope * d_bias / samples - tilt * mean
+    d_hidden = slope[None] * gradient - tilt[None] * hidden - offset[None]
+    return d_hidden, d_scale, d_bias
+
+
+def _flat(inputs):
+    return inputs.reshape(-1, inputs.shape[-1])
+
+
+# NumPy's float64 scalars would turn float32 arrays into float64 ones; these do not.
+def _normal_cdf(inputs):
+    return 0.5 * (1 + lax.erf(inputs * float(np.sqrt(0.5))))
+
+
+def _normal_pdf(inputs):
+    return float(1 / np.sqrt(2 * np.pi)) * jnp.exp(-0.5 * inputs * inputs)

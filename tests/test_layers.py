@@ -1,0 +1,313 @@
+"""The layers against the plain forms of flax and jax.lax, values and gradients."""
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from afga_jax.models import layers
+
+ROUNDING = 1e-5  # float32 sums of a few hundred terms of size one
+EXACT = 1e-10  # float64
+
+IMAGES = [(3, 8, 8), (2, 9, 6)]
+
+
+def normal(seed, *shape):
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape))
+
+
+def value_and_gradients(function, *operands):
+    """The result, and the gradients of a random linear function of it."""
+
+    def scalar(*operands):
+        result = function(*operands)
+        return (result * normal(9, *result.shape).astype(result.dtype)).sum(), result
+
+    every = tuple(range(len(operands)))
+    return jax.jit(jax.grad(scalar, every, has_aux=True))(*operands)
+
+
+def assert_same(fast, plain, *operands, tolerance):
+    result = value_and_gradients(fast, *operands)
+    expected = value_and_gradients(plain, *operands)
+    chex.assert_trees_all_close(result, expected, rtol=tolerance, atol=tolerance)
+
+
+def plain_convolution(strides, padding, groups=1):
+    def apply(inputs, kernel):
+        module = nn.Conv(
+            kernel.shape[3],
+            kernel.shape[:2],
+            strides,
+            padding,
+            use_bias=False,
+            feature_group_count=groups,
+        )
+        return module.apply({"params": {"kernel": kernel}}, inputs)
+
+    return apply
+
+
+# Kernel, strides, padding: each of the special forms, and odd ones in every direction.
+WINDOWS = [
+    ((1, 1), (1, 1), "SAME"),
+    ((1, 1), (2, 2), "VALID"),
+    ((2, 2), (2, 2), "VALID"),
+    ((2, 2), (2, 2), "SAME"),
+    ((3, 3), (1, 1), "SAME"),
+    ((3, 3), (2, 2), ((1, 1), (1, 1))),
+    ((5, 5), (1, 1), "SAME"),
+    ((4, 2), (2, 1), ((2, 1), (0, 3))),
+    ((2, 3), (1, 3), "VALID"),
+]
+
+
+@pytest.mark.parametrize("channels", [(1, 4), (3, 2)])
+@pytest.mark.parametrize(("kernel", "strides", "padding"), WINDOWS)
+def test_convolution_is_flax_conv(x64, kernel, strides, padding, channels):
+    weights = normal(1, *kernel, *channels)
+    for shape in IMAGES:
+        assert_same(
+            lambda x, k: layers.convolution(x, k, strides, padding),
+            plain_convolution(strides, padding),
+            normal(0, *shape, channels[0]),
+            weights,
+            tolerance=EXACT,
+        )
+
+
+@pytest.mark.parametrize(("kernel", "strides", "padding"), WINDOWS)
+def test_depthwise_is_flax_conv_with_groups(x64, kernel, strides, padding):
+    weights = normal(1, *kernel, 1, 6)
+    for shape in IMAGES:
+        assert_same(
+            lambda x, k: layers.depthwise(x, k, strides, padding),
+            plain_convolution(strides, padding, groups=6),
+            normal(0, *shape, 6),
+            weights,
+            tolerance=EXACT,
+        )
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize(("window", "strides", "padding"), WINDOWS)
+def test_max_pool_is_flax_max_pool(x64, window, strides, padding, ties):
+    for shape in IMAGES:
+        inputs = normal(0, *shape, 3)
+        assert_same(
+            lambda x: layers.max_pool(x, window, strides, padding),
+            lambda x: nn.max_pool(x, window, strides, padding),
+            jnp.round(inputs) if ties else inputs,
+            tolerance=EXACT,
+        )
+
+
+def plain_norm(gelu):
+    def apply(inputs, scale, bias):
+        hidden = jax.nn.gelu(inputs, approximate=False) if gelu else inputs
+        module = nn.BatchNorm(use_running_average=False, momentum=0.9, epsilon=1e-5)
+        stats = {"mean": jnp.zeros_like(bias), "var": jnp.ones_like(bias)}
+        variables = {"params": {"scale": scale, "bias": bias}, "batch_stats": stats}
+        return module.apply(variables, hidden, mutable=["batch_stats"])[0]
+
+    return apply
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (3, 5, 5, 8), (1, 2, 6, 1)])
+@pytest.mark.parametrize("gelu", [False, True])
+def test_norm_is_flax_batch_norm(x64, gelu, shape):
+    fast = layers.gelu_norm if gelu else layers.batch_norm
+    operands = normal(0, *shape), normal(1, shape[-1]), normal(2, shape[-1])
+    assert_same(
+        lambda *o: fast(*o, 1e-5)[0], plain_norm(gelu), *operands, tolerance=EXACT
+    )
+
+
+def plain_lstm(projected, kernel):
+    def step(state, drive):
+        output, cell = state
+        i, f, g, o = jnp.split(drive + output @ kernel, 4, axis=1)
+        cell = jax.nn.sigmoid(f) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
+        output = jax.nn.sigmoid(o) * jnp.tanh(cell)
+        return (output, cell), output
+
+    zeros = jnp.zeros((projected.shape[1], kernel.shape[0]), projected.dtype)
+    return lax.scan(step, (zeros, zeros), projected)[1]
+
+
+@pytest.mark.parametrize(
+    ("time", "batch", "hidden"), [(1, 1, 1), (7, 3, 5), (20, 2, 8)]
+)
+def test_lstm_is_a_plain_scan(x64, time, batch, hidden):
+    operands = normal(0, time, batch, 4 * hidden), normal(1, hidden, 4 * hidden)
+    assert_same(layers.lstm, plain_lstm, *operands, tolerance=EXACT)
+
+
+def test_lstm_is_flax_lstm_cell(x64):
+    cell = nn.OptimizedLSTMCell(5, param_dtype=jnp.float64)
+    inputs, weights = normal(0, 4, 3, 6), normal(1, 6, 20)
+    recurrent, bias = normal(2, 5, 20), normal(3, 20)
+    params = {}
+    for number, gate in enumerate("ifgo"):
+        columns = slice(5 * number, 5 * number + 5)
+        params[f"i{gate}"] = {"kernel": weights[:, columns]}
+        params[f"h{gate}"] = {"kernel": recurrent[:, columns], "bias": bias[columns]}
+    state = (jnp.zeros((3, 5)), jnp.zeros((3, 5)))
+    expected = []
+    for step in inputs:
+        state, output = cell.apply({"params": params}, state, step)
+        expected.append(output)
+    result = layers.lstm(inputs @ weights + bias[None, None], recurrent)
+    chex.assert_trees_all_close(result, jnp.stack(expected), atol=EXACT)
+
+
+CASES = {
+    "convolution": (
+        layers.convolution,
+        plain_convolution((1, 1), "SAME"),
+        ((4, 8, 8, 6), (3, 3, 6, 5)),
+    ),
+    "grey": (
+        layers.convolution,
+        plain_convolution((1, 1), "SAME"),
+        ((4, 9, 8, 1), (5, 5, 1, 4)),
+    ),
+    "strided": (
+        lambda x, k: layers.convolution(x, k, (2, 2), ((1, 1), (1, 1))),
+        plain_convolution((2, 2), ((1, 1), (1, 1))),
+        ((4, 8, 8, 6), (3, 3, 6, 5)),
+    ),
+    "pointwise": (
+        layers.convolution,
+        plain_convolution((1, 1), "SAME"),
+        ((4, 8, 8, 6), (1, 1, 6, 5)),
+    ),
+    "patches": (
+        lambda x, k: layers.convolution(x, k, (2, 2), "VALID"),
+        plain_convolution((2, 2), "VALID"),
+        ((4, 8, 6, 3), (2, 2, 3, 5)),
+    ),
+    "depthwise": (
+        layers.depthwise,
+        plain_convolution((1, 1), "SAME", groups=6),
+        ((4, 8, 8, 6), (5, 5, 1, 6)),
+    ),
+    "max_pool": (
+        layers.max_pool,
+        lambda x: nn.max_pool(x, (2, 2), (2, 2)),
+        ((4, 8, 8, 6),),
+    ),
+    "gelu_norm": (
+        lambda *o: layers.gelu_norm(*o, 1e-5)[0],
+        plain_norm(True),
+        ((4, 5, 5, 6), (6,), (6,)),
+    ),
+    "batch_norm": (
+        lambda *o: layers.batch_norm(*o, 1e-5)[0],
+        plain_norm(False),
+        ((4, 5, 5, 6), (6,), (6,)),
+    ),
+    "lstm": (layers.lstm, plain_lstm, ((6, 3, 16), (4, 16))),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_float32_agrees_to_rounding(name):
+    fast, plain, shapes = CASES[name]
+    operands = [normal(n, *s).astype(jnp.float32) for n, s in enumerate(shapes)]
+    assert_same(fast, plain, *operands, tolerance=ROUNDING)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_vmap_and_loop_give_every_client_its_own_weights(x64, name):
+    fast, plain, shapes = CASES[name]
+    clients = [normal(n, 3, *s) for n, s in enumerate(shapes)]
+    one = [value_and_gradients(plain, *(c[i] for c in clients)) for i in range(3)]
+    expected = jax.tree.map(lambda *leaves: jnp.stack(leaves), *one)
+
+    def client(operands):
+        return value_and_gradients(fast, *operands)
+
+    for over_clients in (jax.vmap(client), lambda o: lax.map(client, o)):
+        result = jax.jit(over_clients)(clients)
+        chex.assert_trees_all_close(result, expected, rtol=EXACT, atol=EXACT)
+
+
+@pytest.mark.parametrize("platform", ["cpu", "cuda", "tpu"])
+@pytest.mark.parametrize("name", CASES)
+def test_lowers_for_every_platform(name, platform):
+    fast, _, shapes = CASES[name]
+
+    def gradients(*operands):
+        return value_and_gradients(fast, *operands)
+
+    shapes = [jax.ShapeDtypeStruct((2, *shape), jnp.float32) for shape in shapes]
+    traced = jax.jit(jax.vmap(gradients)).trace(*shapes)
+    text = traced.lower(lowering_platforms=(platform,)).as_text()
+    if name == "depthwise":
+        # The native operation everywhere but on CPU.
+        assert ("stablehlo.convolution" in text) == (platform != "cpu")
+
+
+def test_a_window_larger_than_the_image_is_refused():
+    image, kernel = jnp.zeros((1, 4, 4, 1)), jnp.zeros((5, 5, 1, 1))
+    with pytest.raises(ValueError, match="window of 5 pixels does not fit"):
+        layers.convolution(image, kernel, padding="VALID")
+    with pytest.raises(ValueError, match="window of 5 pixels does not fit"):
+        layers.max_pool(image, (5, 5))
+
+
+@pytest.mark.parametrize("groups", [1, 2, 6])
+def test_group_norm_is_flax_group_norm(x64, groups):
+    inputs = normal(0, 3, 4, 5, 6)
+    params = {"scale": normal(1, 6), "bias": normal(2, 6)}
+    expected = nn.GroupNorm(groups, epsilon=1e-5).apply({"params": params}, inputs)
+    module = layers.Norm("group", groups=groups)
+    result = module.apply({"params": params}, inputs, True)
+    chex.assert_trees_all_close(result, expected, atol=EXACT)
+
+
+@pytest.mark.parametrize("gelu", [False, True])
+def test_running_statistics_are_those_of_flax(x64, gelu):
+    ours, theirs = layers.Norm(gelu=gelu), nn.BatchNorm(momentum=0.9, epsilon=1e-5)
+    variables = ours.init(jax.random.key(0), jnp.zeros((1, 2, 2, 6)), True)
+    expected = variables
+    for step in range(3):
+        inputs = 2 + 3 * normal(step, 4, 2, 2, 6)
+        hidden = jax.nn.gelu(inputs, approximate=False) if gelu else inputs
+        _, stats = ours.apply(variables, inputs, True, mutable=["batch_stats"])
+        variables = {**variables, **stats}
+        _, stats = theirs.apply(
+            expected, hidden, use_running_average=False, mutable=["batch_stats"]
+        )
+        expected = {**expected, **stats}
+        chex.assert_trees_all_close(variables, expected, rtol=EXACT)
+    result = ours.apply(variables, inputs, False)
+    stored = theirs.apply(expected, hidden, use_running_average=True)
+    chex.assert_trees_all_close(result, stored, atol=EXACT)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "shape"),
+    [
+        (layers.Conv(4, (3, 3)), nn.Conv(4, (3, 3)), (2, 5, 5, 3)),
+        (
+            layers.DepthwiseConv((3, 3)),
+            nn.Conv(3, (3, 3), feature_group_count=3),
+            (2, 5, 5, 3),
+        ),
+        (layers.Dense(4), nn.Dense(4), (2, 5)),
+    ],
+)
+def test_parameters_are_interchangeable_with_flax(x64, ours, theirs, shape):
+    inputs = normal(0, *shape)
+    single = inputs.astype(jnp.float32)
+    params = theirs.init(jax.random.key(0), single)
+    chex.assert_trees_all_equal_shapes(params, ours.init(jax.random.key(0), single))
+    params = jax.tree.map(lambda leaf: leaf.astype(inputs.dtype), params)
+    result, expected = ours.apply(params, inputs), theirs.apply(params, inputs)
+    chex.assert_trees_all_close(result, expected, atol=EXACT)
