@@ -8,53 +8,35 @@ Exit code 0: done; 1: a data set is missing, damaged or cannot be fetched, said 
 line; 2: the command was not understood.
 """
 
+import dataclasses
 import logging as standard_logging
 import sys
 from collections.abc import Sequence
 
 from absl import app, flags, logging
 
-from afga_jax.data import inventory, sources
-from afga_jax.data.catalog import CATALOG, DataError, find
+from afga_jax.data import catalog, inventory, sources
+from afga_jax.data.catalog import DataError
 
-_DATA_DIR = flags.DEFINE_string(
-    "data_dir", None, "Folder of sets prepared by TFDS; default: TFDS_DATA_DIR."
-)
-_CACHE_DIR = flags.DEFINE_string(
-    "cache_dir", None, "Folder of the decoded cache; default: AFGA_CACHE_DIR."
-)
-_OFFLINE = flags.DEFINE_bool(
-    "offline", None, "Leave the network alone; default: AFGA_OFFLINE."
-)
-_TIMEOUT = flags.DEFINE_float(
-    "timeout", 30.0, "Seconds without an answer until a download is tried again."
-)
-_ATTEMPTS = flags.DEFINE_integer("attempts", 4, "Attempts for each download.")
-
+_FIELDS = dataclasses.fields(sources.Access)
 _USAGE = "python -m experiments.data [list | fetch NAME... | verify NAME...]"
 
 
-def main(arguments: Sequence[str]) -> int:
+def execute(command: str, names: Sequence[str], access: sources.Access) -> int:
     """Runs one command.
 
     Args:
-      arguments: The program's name, the command and names of data sets.
+      command: `list`, `fetch` or `verify`.
+      names: The data sets that it is about.
+      access: Where they may come from.
 
     Returns:
       The exit code.
     """
-    command, *names = arguments[1:] or ["list"]
     if command not in _COMMANDS or (command == "list") != (not names):
         print(f"error: usage: {_USAGE}", file=sys.stderr)
         return 2
     try:
-        access = sources.Access(
-            data_dir=_DATA_DIR.value,
-            cache_dir=_CACHE_DIR.value,
-            offline=_OFFLINE.value,
-            timeout=_TIMEOUT.value,
-            attempts=_ATTEMPTS.value,
-        )
         return _COMMANDS[command](names, access)
     except DataError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -64,21 +46,37 @@ def main(arguments: Sequence[str]) -> int:
         return 130
 
 
+def main(arguments: Sequence[str]) -> int:
+    """Reads the command line, whose flags `run` has defined."""
+    command, *names = arguments[1:] or ["list"]
+    values = {field.name: flags.FLAGS[field.name].value for field in _FIELDS}
+    try:
+        access = sources.Access(**values)
+    except DataError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return execute(command, names, access)
+
+
 def run() -> None:
     """Entry point of the command line."""
+    flags.DEFINE_string("data_dir", None, "Folder of TFDS's sets; or TFDS_DATA_DIR.")
+    flags.DEFINE_string("cache_dir", None, "Folder of decoded sets; or AFGA_CACHE_DIR.")
+    flags.DEFINE_bool("offline", None, "Leave the network alone; or AFGA_OFFLINE=1.")
+    flags.DEFINE_float("timeout", 30.0, "Seconds to wait for a server's answer.")
+    flags.DEFINE_integer("attempts", 4, "Attempts for each download.")
     # Notes of this program read like its other lines; those of the libraries below are
     # not for its users.
     logging.set_verbosity(logging.WARNING)
-    logging.get_absl_handler().setFormatter(
-        standard_logging.Formatter("note: %(message)s")
-    )
+    plain = standard_logging.Formatter("note: %(message)s")
+    logging.get_absl_handler().setFormatter(plain)
     app.run(main)
 
 
 def _list(names: Sequence[str], access: sources.Access) -> int:
     del names
     rows = [("data set", "state", "size", "where, or what a fetch would download")]
-    for name in CATALOG:
+    for name in catalog.CATALOG:
         status = inventory.status(name, access)
         rows.append((name, status.state, _size(status.size), _where(status)))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
@@ -90,7 +88,7 @@ def _list(names: Sequence[str], access: sources.Access) -> int:
 
 
 def _fetch(names: Sequence[str], access: sources.Access) -> int:
-    for spec in [find(name) for name in names]:
+    for spec in [catalog.find(name) for name in names]:
         sources.load_arrays(spec, access)
         status = inventory.status(spec.name, access)
         print(f"{spec.name}: {status.state}, {_size(status.size)}, {status.where}")
@@ -99,7 +97,7 @@ def _fetch(names: Sequence[str], access: sources.Access) -> int:
 
 def _verify(names: Sequence[str], access: sources.Access) -> int:
     failures = 0
-    for spec in [find(name) for name in names]:
+    for spec in [catalog.find(name) for name in names]:
         try:
             for line in inventory.verify(spec.name, access):
                 print(f"{spec.name}: whole: {line}")

@@ -73,11 +73,18 @@ def load(name: str, access: Access | None = None) -> Dataset:
     if not isinstance(spec, ImageSpec):
         raise DataError(f"{name} is a text, not a set of images; use `load_roles`.")
     arrays = load_arrays(spec, access or Access())
-    names = tuple(arrays["label_names"].tolist())
-    parts = (
-        f"{split}_{part}" for split in spec.counts for part in ("inputs", "targets")
-    )
-    return Dataset(name, *(arrays[part] for part in parts), spec.num_classes, names)
+    try:
+        return Dataset(
+            name,
+            train_inputs=arrays["train_inputs"],
+            train_targets=arrays["train_targets"],
+            test_inputs=arrays["test_inputs"],
+            test_targets=arrays["test_targets"],
+            num_classes=spec.num_classes,
+            label_names=tuple(arrays["label_names"].tolist()),
+        )
+    except ValueError as error:
+        raise DataError(f"the prepared set is damaged: {error}") from error
 
 
 def load_roles(access: Access | None = None) -> list[Role]:

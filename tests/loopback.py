@@ -1,0 +1,201 @@
+"""Small originals of the papers' data sets, and a server on this machine for them.
+
+As a program, it is `experiments.data` with small sets in place of the real ones:
+`python tests/loopback.py STAND_INS.json [list | fetch NAME... | verify NAME...]`.
+"""
+
+import contextlib
+import dataclasses
+import gzip
+import hashlib
+import http.server
+import io
+import json
+import sys
+import tarfile
+import threading
+import types
+import zipfile
+
+import numpy as np
+
+from afga_jax.data import catalog, fetch
+
+SPLITS = {"train": 50, "test": 10}
+LAYOUTS = {
+    "cifar10": ("cifar-10-batches-bin", "batches.meta.txt"),
+    "cifar100": ("cifar-100-binary", "fine_label_names.txt"),
+}
+
+
+def arrays_of(name: str, seed: int = 0) -> dict[str, np.ndarray]:
+    """Random images and labels in the shape of a data set, `SPLITS` samples of them."""
+    spec = catalog.CATALOG[name]
+    rng = np.random.default_rng(seed)
+    arrays = {"label_names": np.array([f"name {k}" for k in range(spec.num_classes)])}
+    for split, count in SPLITS.items():
+        shape = (count, *spec.shape)
+        arrays[f"{split}_inputs"] = rng.integers(0, 256, shape, dtype=np.uint8)
+        labels = rng.integers(0, spec.num_classes, count)
+        arrays[f"{split}_targets"] = labels.astype(np.int32)
+    return arrays
+
+
+def originals_of(name: str, arrays) -> dict[str, bytes]:
+    """The files, by name, that a data set of these arrays would be published as."""
+    if name in LAYOUTS:
+        return {f"{name}.tar.gz": tar_of(cifar_members(name, arrays))}
+    files = {}
+    for split, prefix in (("train", "train"), ("test", "t10k")):
+        images, labels = arrays[f"{split}_inputs"], arrays[f"{split}_targets"]
+        files[f"{prefix}-images-idx3-ubyte.gz"] = idx_of(images[..., 0])
+        files[f"{prefix}-labels-idx1-ubyte.gz"] = idx_of(labels.astype(np.uint8))
+    return files
+
+
+def cifar_members(name: str, arrays) -> dict[str, bytes]:
+    """Members of CIFAR's binary version, which do not come in the order of use."""
+    folder, names_member = LAYOUTS[name]
+    test = cifar_records(name, arrays["test_inputs"], arrays["test_targets"])
+    images, labels = arrays["train_inputs"], arrays["train_targets"]
+    names = "\n".join(arrays["label_names"].tolist()) + "\n\n"
+    members = {f"{folder}/{names_member}": names.encode()}
+    if name == "cifar100":
+        members[f"{folder}/coarse_label_names.txt"] = b"coarse\n"
+        members[f"{folder}/train.bin"] = cifar_records(name, images, labels)
+        return members | {f"{folder}/test.bin": test}
+    members |= {f"{folder}/readme.html": b"<html>", f"{folder}/test_batch.bin": test}
+    parts = list(zip(np.split(images, 5), np.split(labels, 5), strict=True))
+    for number in (4, 1, 5, 2, 3):
+        content = cifar_records(name, *parts[number - 1])
+        members[f"{folder}/data_batch_{number}.bin"] = content
+    return members
+
+
+def cifar_records(name: str, images, labels) -> bytes:
+    coarse = b"\x13" if name == "cifar100" else b""
+    return b"".join(
+        coarse + bytes([label]) + image.transpose(2, 0, 1).tobytes()
+        for image, label in zip(images, labels, strict=True)
+    )
+
+
+def tar_of(members: dict[str, bytes]) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w:gz") as archive:
+        for name, content in members.items():
+            information = tarfile.TarInfo(name)
+            information.size = len(content)
+            archive.addfile(information, io.BytesIO(content))
+    return file.getvalue()
+
+
+def idx_of(array: np.ndarray) -> bytes:
+    header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
+    return gzip.compress(header + array.tobytes())
+
+
+def zip_of(members: dict[str, bytes]) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return file.getvalue()
+
+
+class Server:
+    """What a running loopback server serves and has been asked for.
+
+    Attributes:
+      url: Its address.
+      files: Content by path; a function is called with the request's handler.
+      requests: The paths asked for so far.
+    """
+
+    def __init__(self, url: str):
+        self.url, self.files, self.requests = url, {}, []
+
+    def add(self, files) -> None:
+        self.files |= {f"/{name}": content for name, content in files.items()}
+
+    def stand_in(self, name: str, files: dict[str, bytes]) -> dict:
+        """Serves originals; returns what `register` wants to know of them."""
+        self.add({f"{name}/{file}": content for file, content in files.items()})
+        return {
+            f"{self.url}/{name}/{file}": [
+                len(content),
+                hashlib.sha256(content).hexdigest(),
+            ]
+            for file, content in files.items()
+        }
+
+
+@contextlib.contextmanager
+def serving():
+    """A server on a free port of this machine, for as long as the block runs."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            server.requests.append(self.path)
+            content = server.files.get(self.path)
+            if callable(content):
+                content(self)
+            elif content is None:
+                self.send_error(404)
+            else:
+                answer(self, content)
+
+        def log_message(self, *arguments):
+            """Keeps the tests' output clean."""
+
+    listener = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    listener.daemon_threads = True
+    server = Server(f"http://127.0.0.1:{listener.server_port}")
+    thread = threading.Thread(target=listener.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        listener.shutdown()
+        listener.server_close()
+        thread.join()
+
+
+def answer(handler, content: bytes, promised: int | None = None) -> None:
+    """Sends content; `promised` bytes are announced where that differs."""
+    handler.send_response(200)
+    handler.send_header("Content-Length", str(promised or len(content)))
+    handler.end_headers()
+    handler.wfile.write(content)
+
+
+def register(stand_ins: dict[str, dict], patch=setattr) -> None:
+    """Puts small sets into the catalog, and their addresses and sums into TFDS's table.
+
+    Args:
+      stand_ins: Per data set, size and sha256 by address.
+      patch: `setattr`, or a fixture's version that undoes it.
+    """
+    specs = dict(catalog.CATALOG)
+    for name in stand_ins:
+        if name in LAYOUTS or name.endswith("mnist"):
+            specs[name] = dataclasses.replace(specs[name], counts=SPLITS, digests={})
+        else:
+            patch(fetch, "_SHAKESPEARE_URLS", tuple(stand_ins[name]))
+    patch(catalog, "CATALOG", specs)
+
+    def url_infos(builder):
+        return {
+            url: types.SimpleNamespace(size=size, checksum=checksum)
+            for url, (size, checksum) in stand_ins[builder.name].items()
+        }
+
+    patch(fetch, "_url_infos", url_infos)
+
+
+if __name__ == "__main__":
+    from experiments import data
+
+    with open(sys.argv.pop(1)) as file:
+        register(json.load(file))
+    data.run()

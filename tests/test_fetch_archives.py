@@ -1,0 +1,179 @@
+"""Archives that are broken or were made to do harm: one line, nothing unpacked."""
+
+import gzip
+import io
+import pickle
+import tarfile
+
+import loopback
+import numpy as np
+import pytest
+
+from afga_jax.data import archives, catalog
+from afga_jax.data.catalog import DataError
+
+
+@pytest.fixture(autouse=True)
+def small_sets(monkeypatch):
+    names = ("cifar10", "cifar100", "mnist")
+    loopback.register({name: {} for name in names}, monkeypatch.setattr)
+
+
+def refusal(tmp_path, name, files, label_names=()):
+    """The message with which the files are refused; nothing else may be written."""
+    folder = tmp_path / "originals"
+    folder.mkdir()
+    for file, content in files.items():
+        (folder / file).write_bytes(content)
+    paths = {file: folder / file for file in files}
+    with pytest.raises(DataError) as caught:
+        archives.decode(catalog.find(name), paths, label_names)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == sorted(
+        ["originals", *files]
+    )
+    message = str(caught.value)
+    assert "\n" not in message
+    assert message.startswith(f"{name}: cannot read {', '.join(files)}: ")
+    return message
+
+
+def cifar(changes=None, without=(), name="cifar10"):
+    members = loopback.cifar_members(name, loopback.arrays_of(name))
+    members = {key: members[key] for key in members if not key.endswith(without)}
+    return {"archive.tar.gz": loopback.tar_of(members | (changes or {}))}
+
+
+@pytest.mark.parametrize(
+    "member", ["../evil.bin", "/evil.bin", "a/../../evil.bin", "..\\evil", "c:/evil"]
+)
+def test_member_outside_the_folder(member, tmp_path):
+    message = refusal(tmp_path, "cifar10", cifar({member: b"evil"}))
+    assert "points outside" in message
+    assert repr(member) in message
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE])
+def test_member_that_is_no_plain_file(kind, tmp_path):
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w:gz") as archive:
+        member = tarfile.TarInfo("folder/data_batch_1.bin")
+        member.type, member.linkname = kind, "/etc/hostname"
+        archive.addfile(member)
+    message = refusal(tmp_path, "cifar10", {"archive.tar.gz": file.getvalue()})
+    assert "not a plain file" in message
+
+
+def test_archive_that_expands_without_end(tmp_path):
+    message = refusal(tmp_path, "cifar10", cifar({"folder/bomb": bytes(5 << 20)}))
+    assert "expands to more than" in message
+
+
+def test_header_that_expands_without_end(tmp_path):
+    # tarfile keeps such a header in memory, so it must be stopped while it is read.
+    member = tarfile.TarInfo("folder/file")
+    member.pax_headers = {"comment": "x" * (5 << 20)}
+    content = gzip.compress(member.tobuf(tarfile.PAX_FORMAT))
+    message = refusal(tmp_path, "cifar10", {"archive.tar.gz": content})
+    assert "expands to more than" in message
+
+
+@pytest.mark.parametrize("kept", [0, 1, 10, 500, 0.5, 0.999])
+def test_truncated_archive(kept, tmp_path):
+    ((name, content),) = cifar().items()
+    length = kept if isinstance(kept, int) else int(kept * len(content))
+    refusal(tmp_path, "cifar10", {name: content[:length]})
+
+
+def test_altered_archive_fails_its_own_checksum(tmp_path):
+    members = loopback.cifar_members("cifar10", loopback.arrays_of("cifar10"))
+    plain = gzip.decompress(loopback.tar_of(members))
+    content = bytearray(gzip.compress(plain, compresslevel=0))
+    content[len(content) // 2] ^= 1
+    message = refusal(tmp_path, "cifar10", {"archive.tar.gz": bytes(content)})
+    assert "CRC" in message
+
+
+def test_missing_member(tmp_path):
+    message = refusal(tmp_path, "cifar10", cifar(without="data_batch_3.bin"))
+    assert "data_batch_3.bin missing" in message
+
+
+def test_missing_label_names(tmp_path):
+    message = refusal(tmp_path, "cifar10", cifar(without="batches.meta.txt"))
+    assert "label_names missing" in message
+
+
+@pytest.mark.parametrize(("length", "word"), [(9, "fewer"), (11, "more")])
+def test_wrong_number_of_records(length, word, tmp_path):
+    changes = {"cifar-10-batches-bin/data_batch_2.bin": bytes(3073 * length)}
+    message = refusal(tmp_path, "cifar10", cifar(changes))
+    assert f"data_batch_2.bin has {word} than 10 records" in message
+
+
+def test_no_pickle_is_opened(tmp_path):
+    class Harm:
+        def __reduce__(self):
+            return open, (str(tmp_path / "harm"), "w")
+
+    members = {"cifar-10-batches-py/data_batch_1": pickle.dumps(Harm())}
+    message = refusal(tmp_path, "cifar10", {"python.tar.gz": loopback.tar_of(members)})
+    assert "missing" in message
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"not gzip", "[Nn]ot a gzipped file"),
+        (gzip.compress(b"\0\0\x08\x01\0\0\0\x33" + bytes(51)), "does not start as idx"),
+        (
+            gzip.compress(b"\0\0\x08\x01\0\0\0\x32" + bytes(49)),
+            "does not hold 50 bytes",
+        ),
+        (
+            gzip.compress(b"\0\0\x08\x01\0\0\0\x32" + bytes(51)),
+            "does not hold 50 bytes",
+        ),
+        (gzip.compress(b"\0\0\x08\x01\0\0\0\x32" + bytes(50))[:-9], "ended before"),
+    ],
+)
+def test_broken_idx_file(content, reason, tmp_path):
+    files = loopback.originals_of("mnist", loopback.arrays_of("mnist"))
+    files |= {"train-labels-idx1-ubyte.gz": content}
+    folder = tmp_path / "originals"
+    folder.mkdir()
+    for file, data in files.items():
+        (folder / file).write_bytes(data)
+    paths = {file: folder / file for file in files}
+    with pytest.raises(DataError, match=reason):
+        archives.decode(catalog.find("mnist"), paths, [str(k) for k in range(10)])
+
+
+@pytest.mark.parametrize(
+    ("members", "reason"),
+    [
+        ({"100.txt": b"words", "../evil.txt": b""}, "points outside"),
+        ({"100.txt": b"words", "other.txt": b""}, "2 text files instead of one"),
+        ({"readme": b""}, "0 text files instead of one"),
+        ({"100.txt": bytes(21 << 20)}, "longer than 20,971,520 bytes"),
+        ({"100.txt": b"\xff\xfe words"}, "can't decode"),
+        ({"100.txt": b"HAMLET\n\nby William Shakespeare\n"}, "no speaking role"),
+    ],
+)
+def test_broken_works(members, reason, tmp_path):
+    files = {"works.zip": loopback.zip_of(members)}
+    assert reason in refusal(tmp_path, "shakespeare", files)
+
+
+@pytest.mark.parametrize("kept", [0, 10, 100])
+def test_truncated_zip(kept, tmp_path):
+    content = loopback.zip_of({"100.txt": b"words " * 1000})
+    refusal(tmp_path, "shakespeare", {"works.zip": content[:kept]})
+
+
+def test_cifar100_label_is_the_fine_one(tmp_path):
+    arrays = loopback.arrays_of("cifar100")
+    path = tmp_path / "archive.tar.gz"
+    path.write_bytes(loopback.originals_of("cifar100", arrays)["cifar100.tar.gz"])
+    decoded = archives.decode(catalog.find("cifar100"), {path.name: path})
+    np.testing.assert_array_equal(decoded["train_targets"], arrays["train_targets"])
+    assert len(decoded["label_names"]) == 100
