@@ -96,6 +96,9 @@ class Computed:
         """Every block of as many clients as pools has each pool once, shuffled."""
         pools = np.uint32(len(self.offsets) - 1)
         client = client.astype(np.uint32)
+        # One card needs no shuffle: it would only double the time to compile a draw.
+        if pools == 1:
+            return client * np.uint32(0)
         return shuffled(client % pools, pools, _mixed(client // pools + self.salt))
 
 
@@ -109,8 +112,9 @@ class EqualSizes:
     def __len__(self) -> int:
         return self.num_clients
 
-    def __getitem__(self, clients) -> jax.Array:
-        return jnp.full(jnp.shape(clients), self.size, jnp.int32)
+    def __getitem__(self, clients) -> jax.Array | np.ndarray:
+        numpy = jnp if isinstance(clients, jax.Array) else np
+        return numpy.full(np.shape(clients), self.size, np.int32)
 
 
 def shuffled(place, size, key):
