@@ -8,6 +8,7 @@ Errors" becomes a role of its own.
 """
 
 import gzip
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -103,7 +104,7 @@ def parse(text: str) -> list[Role]:
     lines = text.splitlines()
     starts = [number for number, line in enumerate(lines) if line.strip() == _BYLINE]
     roles = []
-    for start, stop in zip(starts, [*starts[1:], len(lines)], strict=True):
+    for start, stop in itertools.pairwise([*starts, len(lines)]):
         play = _title(lines, start)
         spoken: dict[str, list[str]] = {}
         for speaker, line in _spoken_lines(lines[start + 1 : stop], play):

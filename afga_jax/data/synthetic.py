@@ -144,7 +144,7 @@ def logistic(
     weights = 1 / (1 + np.exp(labels * (features @ optimum)))
     pulls = -(weights * labels)[:, None] * features + regulariser * optimum
     pulls = pulls.reshape(num_clients, client_size, dimension)
-    tilt = _redialled(pulls, sigma_g, sigma) - pulls
+    tilt = _tilt(pulls, sigma_g, sigma)
     held = by_client(np.repeat(np.arange(num_clients), client_size))
     inputs = {"features": features, "tilt": tilt.reshape(-1, dimension)}
     data = from_arrays(inputs, labels, held, batch_size=batch_size)
@@ -186,17 +186,16 @@ def _scaled(vectors: np.ndarray, size: float) -> np.ndarray:
     return size * vectors / np.sqrt(square)
 
 
-def _redialled(
-    pulls: np.ndarray, sigma_g: float | None, sigma: float | None
-) -> np.ndarray:
-    """The samples' gradients `[N, n, d]` as the dials want them; None: as they are."""
-    shared = pulls.mean(axis=1, keepdims=True)
-    noise = pulls - shared
+def _tilt(pulls: np.ndarray, sigma_g: float | None, sigma: float | None) -> np.ndarray:
+    """What the samples' gradients `[N, n, d]` lack of what the dials want."""
+    shared = pulls.mean(axis=1)
+    noise = pulls - shared[:, None]
+    tilt = np.zeros_like(pulls)
     if sigma_g is not None:
-        shared = _scaled(shared[:, 0], sigma_g)[:, None]
+        tilt += (_scaled(shared, sigma_g) - shared)[:, None]
     if sigma is not None:
-        noise = _scaled(noise, sigma)
-    return shared + noise
+        tilt += _scaled(noise, sigma) - noise
+    return tilt
 
 
 def _newton(signed: np.ndarray, regulariser: float) -> tuple[np.ndarray, float]:
