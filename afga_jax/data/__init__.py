@@ -10,6 +10,7 @@
 
 from afga_jax.data import partition, samples, shakespeare
 from afga_jax.data.builtin import digits, gaussians
+from afga_jax.data.catalog import DataError
 from afga_jax.data.clients import (
     Clients,
     client_data,
@@ -28,11 +29,14 @@ from afga_jax.data.corpus import (
 )
 from afga_jax.data.dataset import Dataset
 from afga_jax.data.picture import class_picture
+from afga_jax.data.sources import Access, load, load_roles
 from afga_jax.data.synthetic import Problem, logistic, quadratic
 
 __all__ = [
+    "Access",
     "Clients",
     "Corpus",
+    "DataError",
     "Dataset",
     "Problem",
     "class_picture",
@@ -45,6 +49,8 @@ __all__ = [
     "grouped",
     "held_out",
     "held_out_text",
+    "load",
+    "load_roles",
     "logistic",
     "natural",
     "partition",
