@@ -91,7 +91,6 @@ def works(folder: Path) -> dict[str, float]:
         "parse 5.5 MB into 1129 roles": lambda: len(shakespeare.parse(text)),
         "join and cut the roles": lambda: data.from_roles(roles).text,
         "spread over 100 clients": lambda: data.spread(spoken, 100).starts,
-        "read the prepared roles": lambda: len(shakespeare.read_prepared(folder)),
         "draw 50 windows": lambda: draw(clients, key, client),
     }
     return best_of(functions, 5)

@@ -50,6 +50,13 @@ class TestEveryAssignment:
         assert all(isinstance(leaf, jax.Array) for leaf in leaves)
         assert jax.tree.unflatten(treedef, leaves).batch_size == MANY
 
+    def test_in_double_precision_the_same_samples_are_held(self, held, x64):
+        clients = numbered(held)
+        for client in range(held.num_clients):
+            own = members(held, client)
+            indices = np.asarray(clients.indices(client))
+            np.testing.assert_array_equal(indices[: len(own)], own)
+
     def test_indices_are_the_clients_own_padded_by_repetition(self, held):
         clients = numbered(held)
         for client in range(held.num_clients):

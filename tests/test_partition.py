@@ -341,8 +341,14 @@ def test_an_empty_client_is_refused():
 
 
 def test_owners_outside_the_clients_are_refused():
-    with pytest.raises(ValueError, match=r"label 3 .*outside \[0, 3\)"):
+    with pytest.raises(ValueError, match=r"client 3 among.*in \[0, 3\).*num_clients"):
         partition.by_client(np.array([0, 1, 2, 3]), num_clients=3)
+    with pytest.raises(ValueError, match=r"client -1 among.*in \[0, 2\)"):
+        partition.by_client(np.array([0, 1, -1]))
+    with pytest.raises(ValueError, match=r"float64\(3,\); give one integer"):
+        partition.by_client(np.zeros(3))
+    with pytest.raises(ValueError, match=r"client 0 of 1 holds 0 samples"):
+        partition.by_client(np.zeros(0, int))
 
 
 def test_a_client_that_does_not_exist_is_refused():

@@ -336,10 +336,11 @@ class TestRealText:
         assert sum(shakespeare.num_samples(role.text) for role in roles) == 4_226_158
         assert {letter for role in roles for letter in role.text} == set(ALPHABET)
 
-    def test_roles_are_those_of_the_prepared_set(self, roles):
+    def test_roles_are_those_of_the_prepared_set(self, roles, tmp_path):
         if not (Path(FOLDER) / "leaf_shakespeare").exists():
             pytest.skip("TFDS_DATA_DIR has no leaf_shakespeare")
-        assert shakespeare.read_prepared(FOLDER) == roles
+        access = data.Access(data_dir=FOLDER, cache_dir=tmp_path, offline=True)
+        assert data.load_roles(access) == roles
 
     def test_clients_of_the_whole_text(self, roles):
         everything = corpora.from_roles(roles, test_fraction=0)

@@ -28,6 +28,9 @@ class Assignment(Protocol):
     def end(self) -> int:
         """One more than the largest sample index; on the host."""
 
+    def size(self, client):
+        """Samples of one client; unlike `sizes[client]`, never at the cost of all."""
+
     def sample(self, client, position):
         """Index of the sample at `position` in [0, size) of the client."""
 
@@ -60,6 +63,10 @@ class Stored:
     @property
     def end(self) -> int:
         return int(np.max(self.order)) + 1
+
+    def size(self, client):
+        """Samples of one client."""
+        return self.offsets[client + 1] - self.offsets[client]
 
     def sample(self, client, position):
         """Index of the sample at `position` of the client's list."""
@@ -98,6 +105,10 @@ class Ranges:
     @property
     def end(self) -> int:
         return int(np.max(self.starts + np.diff(self.cumulative)))
+
+    def size(self, client):
+        """Samples of one client."""
+        return self.offsets[client + 1] - self.offsets[client]
 
     def sample(self, client, position):
         """Index of the sample at `position` within the client's runs."""
@@ -171,7 +182,7 @@ def members(assignment: Assignment, client: int) -> np.ndarray:
     """
     check_client(client, assignment.num_clients)
     assignment = jax.tree.map(np.asarray, assignment)
-    positions = np.arange(int(assignment.sizes[client]))
+    positions = np.arange(int(assignment.size(client)))
     return assignment.sample(np.full(len(positions), client), positions)
 
 

@@ -46,7 +46,7 @@ class Clients:
     def indices(self, client: Array) -> Array:
         """The client's sample indices, repeated up to the largest client's size."""
         client = self._checked(client)
-        position = jnp.arange(self.assignment.capacity) % self.sizes[client]
+        position = jnp.arange(self.assignment.capacity) % self.assignment.size(client)
         return self.assignment.sample(client, position)
 
     def batch(self, key: Array, client: Array) -> Batch:
@@ -62,15 +62,15 @@ class Clients:
         client = self._checked(client)
         draw_key, source_key = jax.random.split(key)
         shape = (self.batch_size,)
-        position = jax.random.randint(draw_key, shape, 0, self.sizes[client])
+        position = jax.random.randint(draw_key, shape, 0, self.assignment.size(client))
         chosen = self.assignment.sample(client, position)
         return self.source.take(chosen, source_key)
 
     def full(self, client: Array) -> Batch:
         """All samples of the client, padded with its own, never augmented."""
-        size = self.sizes[self._checked(client)]
+        client = self._checked(client)
         batch = self.source.take(self.indices(client))
-        real = jnp.arange(self.assignment.capacity) < size
+        real = jnp.arange(self.assignment.capacity) < self.assignment.size(client)
         return batch._replace(mask=real.astype(jnp.float32))
 
     def pooled(self) -> "Clients":

@@ -63,6 +63,10 @@ class Computed:
         pools = host._major_pool(np.arange(self.num_clients))
         return np.array(self.pool_labels, np.int32)[pools]
 
+    def size(self, client):
+        """Samples of one client: the same for all."""
+        return self.sizes[client]
+
     def sample(self, client, position):
         """Index of the sample at `position` of the client's list."""
         position = position.astype(np.uint32)

@@ -52,7 +52,7 @@ def from_roles(
     is left out.
 
     Args:
-      roles: From `shakespeare.parse`, `shakespeare.read_prepared`, or one's own.
+      roles: From `sources.load_roles`, `shakespeare.parse`, or one's own.
       window: Characters per sample.
       test_fraction: Share of each role's text for testing; 0: none.
 

@@ -29,8 +29,16 @@ def by_client(client_of_sample: np.ndarray, num_clients: int | None = None) -> S
     """
     owners = np.asarray(client_of_sample)
     if num_clients is None:
-        num_clients = int(owners.max(initial=-1)) + 1
-    check_labels(owners, num_clients, "client_of_sample")
+        num_clients = max(1, int(owners.max(initial=-1)) + 1)
+    outside = (owners < 0) | (owners >= num_clients)
+    if owners.ndim != 1 or owners.dtype.kind not in "iu" or outside.any():
+        wrong = f"{owners.dtype}{owners.shape}"
+        if outside.any():
+            wrong = f"client {owners[outside][0]} among them"
+        raise ValueError(
+            f"client_of_sample: {wrong}; give one integer in [0, {num_clients}) per "
+            "sample, or raise num_clients."
+        )
     sizes = np.bincount(owners, minlength=num_clients)
     return stored(np.argsort(owners, kind="stable"), sizes)
 

@@ -60,25 +60,6 @@ def read_text(path: str | Path) -> str:
     return content.decode("utf-8-sig")
 
 
-def read_prepared(data_dir: str | Path | None = None) -> list[Role]:
-    """Reads the roles from the prepared TFDS set `leaf_shakespeare`.
-
-    Args:
-      data_dir: Folder of TFDS data sets; None: the environment's `TFDS_DATA_DIR`.
-
-    Returns:
-      The roles in stored order, the same as `parse` gives for the plain text.
-    """
-    # Seconds to import, and needless for those who bring their own text.
-    import tensorflow_datasets as tfds
-
-    source = tfds.data_source(
-        "leaf_shakespeare", split="train", data_dir=data_dir, download=False
-    )
-    rows = source.__getitems__(list(range(len(source))))
-    return [Role(*(_decoded(row[field]) for field in Role._fields)) for row in rows]
-
-
 def parse(text: str) -> list[Role]:
     r"""Splits the complete works into speaking roles, by LEAF's rules.
 
@@ -207,7 +188,3 @@ def _role(play: str, speaker: str, lines: Sequence[str]) -> Role:
 
 def _collapsed(text: str) -> str:
     return re.sub(r"\s+", " ", text)
-
-
-def _decoded(value: bytes | str) -> str:
-    return value.decode("utf-8") if isinstance(value, bytes) else value
