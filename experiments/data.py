@@ -46,12 +46,39 @@ def execute(command: str, names: Sequence[str], access: sources.Access) -> int:
         return 130
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Reads the command line, whose flags `run` has defined."""
+def define_flags(values: flags.FlagValues) -> None:
+    """Defines the flags: not on import, since other programs use these names too."""
+    flags.DEFINE_string(
+        "data_dir", None, "Folder of TFDS's sets; or TFDS_DATA_DIR.", values
+    )
+    flags.DEFINE_string(
+        "cache_dir", None, "Folder of decoded sets; or AFGA_CACHE_DIR.", values
+    )
+    flags.DEFINE_bool(
+        "offline", None, "Leave the network alone; or AFGA_OFFLINE=1.", values
+    )
+    flags.DEFINE_float(
+        "timeout", 30.0, "Seconds to wait for a server's answer.", flag_values=values
+    )
+    flags.DEFINE_integer(
+        "attempts", 4, "Attempts for each download.", flag_values=values
+    )
+
+
+def main(arguments: Sequence[str], values: flags.FlagValues = flags.FLAGS) -> int:
+    """Runs the command line.
+
+    Args:
+      arguments: The program's name and what is left beside the flags.
+      values: The flags.
+
+    Returns:
+      The exit code.
+    """
     command, *names = arguments[1:] or ["list"]
-    values = {field.name: flags.FLAGS[field.name].value for field in _FIELDS}
+    given = {field.name: values[field.name].value for field in _FIELDS}
     try:
-        access = sources.Access(**values)
+        access = sources.Access(**given)
     except DataError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -60,11 +87,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def run() -> None:
     """Entry point of the command line."""
-    flags.DEFINE_string("data_dir", None, "Folder of TFDS's sets; or TFDS_DATA_DIR.")
-    flags.DEFINE_string("cache_dir", None, "Folder of decoded sets; or AFGA_CACHE_DIR.")
-    flags.DEFINE_bool("offline", None, "Leave the network alone; or AFGA_OFFLINE=1.")
-    flags.DEFINE_float("timeout", 30.0, "Seconds to wait for a server's answer.")
-    flags.DEFINE_integer("attempts", 4, "Attempts for each download.")
+    define_flags(flags.FLAGS)
     # Notes of this program read like its other lines; those of the libraries below are
     # not for its users.
     logging.set_verbosity(logging.WARNING)

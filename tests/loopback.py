@@ -82,7 +82,7 @@ def cifar_records(name: str, images, labels) -> bytes:
 
 def tar_of(members: dict[str, bytes]) -> bytes:
     file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w:gz") as archive:
+    with tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as archive:
         for name, content in members.items():
             information = tarfile.TarInfo(name)
             information.size = len(content)
@@ -184,7 +184,11 @@ def register(stand_ins: dict[str, dict], patch=setattr) -> None:
             patch(fetch, "_SHAKESPEARE_URLS", tuple(stand_ins[name]))
     patch(catalog, "CATALOG", specs)
 
+    registered = fetch._url_infos
+
     def url_infos(builder):
+        if builder.name not in stand_ins:
+            return registered(builder)
         return {
             url: types.SimpleNamespace(size=size, checksum=checksum)
             for url, (size, checksum) in stand_ins[builder.name].items()

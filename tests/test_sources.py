@@ -472,15 +472,57 @@ def test_roles_survive_packing():
 # Real data.
 
 
+@pytest.fixture(scope="module")
+def decoded_once():
+    """Lets the real sets be decoded once for all tests: it takes ten seconds each."""
+    known, read = {}, prepared.read
+
+    def remembered(spec, found):
+        if spec.name not in known:
+            known[spec.name] = read(spec, found)
+        return known[spec.name]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prepared, "read", remembered)
+        yield
+
+
 @real_data
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(catalog.CATALOG))
-def test_real_set_is_verified(name, tmp_path):
+def test_real_set_is_verified(name, tmp_path, decoded_once):
     access = sources.Access(cache_dir=tmp_path)
     (line,) = inventory.verify(name, access)
     spec = catalog.find(name)
     assert str(access.data_dir / spec.prepared_name) in line
     assert "content as known" in line
+
+
+@real_data
+@pytest.mark.slow
+def test_real_cifar10_rebuilt_and_served_decodes_to_the_same(
+    tmp_path, decoded_once, monkeypatch
+):
+    spec, access = catalog.find("cifar10"), sources.Access(cache_dir=tmp_path / "cache")
+    expected = prepared.read(spec, prepared.find(spec, access.data_dir))
+    members = loopback.cifar_members("cifar10", expected)
+    archive = loopback.tar_of(members)
+    (tmp_path / "nothing prepared").mkdir()
+    elsewhere = sources.Access(
+        data_dir=tmp_path / "nothing prepared",
+        cache_dir=access.cache_dir,
+        offline=False,
+    )
+    with loopback.serving() as server:
+        stand_in = server.stand_in("cifar10", {"cifar10.tar.gz": archive})
+        loopback.register({"cifar10": stand_in}, monkeypatch.setattr)
+        monkeypatch.setattr(catalog, "CATALOG", {"cifar10": spec})
+        data = sources.load("cifar10", elsewhere)
+    assert_same(cache.read("cifar10", access.cache_dir)[0], expected)
+    np.testing.assert_array_equal(data.train_inputs, expected["train_inputs"])
+    assert data.label_names[:2] == ("airplane", "automobile")
+    (line, _) = inventory.verify("cifar10", access)
+    assert "50,000 train, 10,000 test, 10 classes" in line
 
 
 @real_data
@@ -491,3 +533,25 @@ def test_real_works_give_the_prepared_roles(tmp_path):
     text = access.data_dir / "raw" / "shakespeare_complete_works.txt.gz"
     assert parse(read_text(text)) == found
     assert sources.load_roles(access) == found
+
+
+@real_data
+def test_real_works_served_as_a_zip_decode_to_the_same(tmp_path, monkeypatch):
+    access = sources.Access()
+    text = read_text(access.data_dir / "raw" / "shakespeare_complete_works.txt.gz")
+    # The archive has a byte-order mark and the line ends of another system.
+    published = text.replace("\n", "\r\n").encode("utf-8-sig")
+    (tmp_path / "nothing prepared").mkdir()
+    elsewhere = sources.Access(
+        data_dir=tmp_path / "nothing prepared",
+        cache_dir=tmp_path / "cache",
+        offline=False,
+    )
+    with loopback.serving() as server:
+        archive = loopback.zip_of({"100.txt": published})
+        stand_in = server.stand_in("shakespeare", {"works.zip": archive})
+        loopback.register({"shakespeare": stand_in}, monkeypatch.setattr)
+        served = sources.load_roles(elsewhere)
+    assert served == parse(text)
+    (line,) = inventory.verify("shakespeare", elsewhere)
+    assert "1,129 roles, 4,226,158 samples" in line
