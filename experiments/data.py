@@ -10,6 +10,7 @@ line; 2: the command was not understood.
 
 import dataclasses
 import logging as standard_logging
+import os
 import sys
 from collections.abc import Sequence
 
@@ -135,9 +136,12 @@ def _where(status: inventory.Status) -> str:
         return str(status.where)
     sizes = [original.size for original in status.download]
     total = "size not registered" if None in sizes else _size(sum(sizes))
-    files = [original.urls[0] for original in status.download]
-    more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-    return f"{total}: {files[0]}{more}"
+    urls = [original.urls[0] for original in status.download]
+    if len(urls) == 1:
+        download = f"{total}: {urls[0]}"
+    else:
+        download = f"{total} in {len(urls)} files: {os.path.dirname(urls[0])}"
+    return f"{download} ({status.note})" if status.note else download
 
 
 def _size(number: int) -> str:

@@ -343,6 +343,25 @@ def test_form_that_needs_tensorflow_is_named(access, small_sets):
     prepare(access.data_dir, "mnist", loopback.arrays_of("mnist"), form="tfrecord")
     with pytest.raises(DataError, match="only as tfrecord, which needs TensorFlow"):
         sources.load("mnist", access)
+    status = inventory.status("mnist", access)
+    assert status.state == "missing"
+    assert status.note.endswith("is tfrecord, which needs TensorFlow")
+
+
+def test_verify_looks_at_every_place(access, small_sets):
+    arrays = loopback.arrays_of("mnist")
+    folder = prepare(access.data_dir, "mnist", arrays)
+    path = store(access, "mnist", arrays)
+    prepared_line, cached_line = inventory.verify("mnist", access)
+    assert prepared_line.startswith(str(folder))
+    assert cached_line.startswith(str(path))
+    path.write_bytes(b"no archive")
+    record = folder / "mnist-train.array_record-00000-of-00001"
+    record.write_bytes(record.read_bytes()[:-5000])
+    with pytest.raises(DataError) as caught:
+        inventory.verify("mnist", access)
+    assert f"{folder} is damaged" in str(caught.value)
+    assert f"{path} is damaged" in str(caught.value)
 
 
 def test_labels_outside_the_classes_are_refused(access, small_sets):

@@ -56,7 +56,7 @@ class Header(NamedTuple):
 def default_folder() -> Path:
     """The cache folder: `AFGA_CACHE_DIR`, or `afga_jax` in the user's cache folder."""
     if chosen := os.environ.get("AFGA_CACHE_DIR"):
-        return Path(chosen).expanduser()
+        return Path(chosen)
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(base).expanduser() / "afga_jax"
 

@@ -1,5 +1,6 @@
 """Which data sets are at hand, and whether they are whole."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,13 +19,15 @@ class Status(NamedTuple):
       where: Its folder or file; None: missing.
       size: Its bytes on the disk; 0: missing.
       download: The files that a fetch would download.
+      note: What else there is to know, e.g. of a set that cannot be read.
     """
 
     name: str
     state: str
     where: Path | None
     size: int
-    download: tuple[fetch.Original, ...]
+    download: tuple[fetch.Original, ...] = ()
+    note: str = ""
 
 
 def status(name: str, access: Access) -> Status:
@@ -41,12 +44,14 @@ def status(name: str, access: Access) -> Status:
     found = prepared.find(spec, access.data_dir)
     if found and found.readable:
         size = sum(file.stat().st_size for file in found.folder.iterdir())
-        return Status(name, "prepared", found.folder, size, ())
+        return Status(name, "prepared", found.folder, size)
     header = cache.peek(name, access.cache_dir)
     if header and usable(spec, header, None):
         path = cache.path_of(name, access.cache_dir)
-        return Status(name, "cached", path, path.stat().st_size, ())
-    return Status(name, "missing", None, 0, fetch.registered(spec).originals)
+        return Status(name, "cached", path, path.stat().st_size)
+    note = f"{found.folder} is {found.form}, which needs TensorFlow" if found else ""
+    originals = fetch.registered(spec).originals
+    return Status(name, "missing", None, 0, originals, note)
 
 
 def verify(name: str, access: Access) -> list[str]:
@@ -63,29 +68,35 @@ def verify(name: str, access: Access) -> list[str]:
       DataError: The data set is nowhere, or something of it is damaged.
     """
     spec = catalog.find(name)
-    lines, damages = [], []
-    found = prepared.find(spec, access.data_dir)
-    if found and found.readable:
-        arrays = prepared.read(spec, found)
-        _judge(spec, arrays, found.folder, lines, damages)
-    entry = cache.read(name, access.cache_dir)
-    if entry is not None:
-        path = cache.path_of(name, access.cache_dir)
-        _judge(spec, entry[0], path, lines, damages)
+    reports, damages = [], []
+    for where, read in _places(spec, access):
+        try:
+            reports.append(f"{where}: {_report(spec, where, read())}")
+        except DataError as error:
+            damages.append(str(error))
     if damages:
         raise DataError(" ".join(damages))
-    if not lines:
+    if not reports:
         raise missing(spec, access, "so there is nothing to verify")
-    return lines
+    return reports
 
 
-def _judge(spec: Spec, arrays: Arrays, where: Path, lines: list, damages: list) -> None:
-    if found := content.problems(spec, arrays):
-        damages.append(f"{spec.name} in {where} is damaged: {'; '.join(found)}.")
-    elif isinstance(spec, ImageSpec):
+def _places(spec: Spec, access: Access) -> list[tuple[Path, Callable[[], Arrays]]]:
+    """Where the data set is, and how to read it there."""
+    places = []
+    found = prepared.find(spec, access.data_dir)
+    if found and found.readable:
+        places.append((found.folder, lambda: prepared.read(spec, found)))
+    path = cache.path_of(spec.name, access.cache_dir)
+    if path.exists():
+        places.append((path, lambda: cache.read(spec.name, access.cache_dir)[0]))
+    return places
+
+
+def _report(spec: Spec, where: Path, arrays: Arrays) -> str:
+    if problems := content.problems(spec, arrays):
+        raise DataError(f"{spec.name} in {where} is damaged: {'; '.join(problems)}.")
+    if isinstance(spec, ImageSpec):
         counts = ", ".join(f"{count:,} {split}" for split, count in spec.counts.items())
-        lines.append(f"{where}: {counts}, {spec.num_classes} classes, content as known")
-    else:
-        lines.append(
-            f"{where}: {spec.roles:,} roles, {spec.samples:,} samples, content as known"
-        )
+        return f"{counts}, {spec.num_classes} classes, content as known"
+    return f"{spec.roles:,} roles, {spec.samples:,} samples, content as known"

@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,12 +75,7 @@ def find(spec: Spec, data_dir: Path) -> Prepared | None:
         form = str(info.get("fileFormat", "tfrecord"))
     except (OSError, ValueError, AttributeError) as error:
         raise _damaged(spec, folder, error) from error
-    files = sorted(file for file in folder.iterdir() if file.is_file())
-    stamps = [
-        (file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files
-    ]
-    stamp = hashlib.sha256(json.dumps([folder.name, *stamps]).encode()).hexdigest()
-    return Prepared(folder, form, f"prepared {stamp[:32]}")
+    return Prepared(folder, form, f"prepared {_stamp(folder)}")
 
 
 def read(spec: Spec, prepared: Prepared) -> Arrays:
@@ -167,13 +162,11 @@ def _position(identifier: bytes) -> int:
 
 def _read_roles(builder) -> Arrays:
     source = builder.as_data_source(split="train")
-    records: Sequence[dict] = source.__getitems__(list(range(len(source))))
-    return pack(
-        [
-            Role(*(record[field].decode("utf-8") for field in Role._fields))
-            for record in records
-        ]
-    )
+    records = source.__getitems__(list(range(len(source))))
+    rows = [
+        [record[field].decode("utf-8") for field in Role._fields] for record in records
+    ]
+    return pack([Role(*row) for row in rows])
 
 
 @contextlib.contextmanager

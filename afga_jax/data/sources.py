@@ -32,16 +32,15 @@ class Access:
       attempts: Number of attempts for each download.
     """
 
-    data_dir: Path | None = None
-    cache_dir: Path | None = None
+    data_dir: str | Path | None = None
+    cache_dir: str | Path | None = None
     offline: bool | None = None
     timeout: float = 30.0
     attempts: int = 4
 
     def __post_init__(self):
-        given = self.data_dir is not None
-        data_dir = Path(self.data_dir) if given else prepared.default_folder()
-        if given and not data_dir.is_dir():
+        data_dir = Path(self.data_dir or prepared.default_folder()).expanduser()
+        if self.data_dir and not data_dir.is_dir():
             raise DataError(
                 f"the data folder {data_dir} does not exist; give the folder of TFDS's "
                 "data sets, or leave it out."
@@ -49,7 +48,7 @@ class Access:
         for name, value in (("timeout", self.timeout), ("attempts", self.attempts)):
             if not value > 0:
                 raise DataError(f"{name} is {value}; it must be greater than 0.")
-        cache_dir = Path(self.cache_dir or cache.default_folder())
+        cache_dir = Path(self.cache_dir or cache.default_folder()).expanduser()
         offline = _offline_by_environment() if self.offline is None else self.offline
         object.__setattr__(self, "data_dir", data_dir)
         object.__setattr__(self, "cache_dir", cache_dir)
@@ -213,12 +212,13 @@ def _decode_prepared(spec: Spec, access: Access, found: prepared.Prepared) -> Ar
 
 
 def _fetch(spec: Spec, access: Access) -> Arrays:
+    registration = fetch.registered(spec)
     try:
         with cache.workspace(spec.name, access.cache_dir) as scratch:
             # Another process may have fetched it while this one waited.
             arrays = _cached(spec, access, None)
             if arrays is None:
-                arrays = _download_and_decode(spec, access, scratch)
+                arrays = _download_and_decode(spec, registration, access, scratch)
                 origin = f"originals of {spec.name}"
                 cache.write(spec.name, access.cache_dir, arrays, origin, scratch)
             return arrays
@@ -227,8 +227,9 @@ def _fetch(spec: Spec, access: Access) -> Arrays:
         raise missing(spec, access, f"which cannot be written ({reason})") from error
 
 
-def _download_and_decode(spec: Spec, access: Access, scratch: Path) -> Arrays:
-    registration = fetch.registered(spec)
+def _download_and_decode(
+    spec: Spec, registration: fetch.Registration, access: Access, scratch: Path
+) -> Arrays:
     try:
         files = {
             original.name: fetch.download(
