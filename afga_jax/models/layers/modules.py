@@ -117,10 +117,10 @@ class Norm(nn.Module):
         if self.kind == "group":
             return self._group(inputs)
         channels = inputs.shape[-1:]
-        mean = self.variable("batch_stats", "mean", jnp.zeros, channels)
-        variance = self.variable("batch_stats", "var", jnp.ones, channels)
-        scale = self.param("scale", nn.initializers.ones, channels)
-        bias = self.param("bias", nn.initializers.zeros, channels)
+        mean = self.variable("batch_stats", "mean", jnp.zeros, channels, jnp.float32)
+        variance = self.variable("batch_stats", "var", jnp.ones, channels, jnp.float32)
+        scale = self.param("scale", nn.initializers.ones, channels, jnp.float32)
+        bias = self.param("bias", nn.initializers.zeros, channels, jnp.float32)
         if not train:
             return self._stored(inputs, scale, bias, mean.value, variance.value)
         normalise = gelu_norm if self.gelu else batch_norm
@@ -142,8 +142,8 @@ class Norm(nn.Module):
         hidden = jax.nn.gelu(inputs, approximate=False) if self.gelu else inputs
         channels = inputs.shape[-1]
         groups = next(g for g in range(self.groups, 0, -1) if channels % g == 0)
-        scale = self.param("scale", nn.initializers.ones, (channels,))
-        bias = self.param("bias", nn.initializers.zeros, (channels,))
+        scale = self.param("scale", nn.initializers.ones, (channels,), jnp.float32)
+        bias = self.param("bias", nn.initializers.zeros, (channels,), jnp.float32)
         return group_norm(hidden, scale, bias, groups, self.epsilon)
 
 

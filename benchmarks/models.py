@@ -1,0 +1,233 @@
+"""One gradient step of every model, here and in PyTorch, in turn on the same cores.
+
+    python benchmarks/models.py
+    python benchmarks/models.py --models cnn lstm --repeats 5
+
+Five clients with weights of their own take SGD steps on batches of 50: in `scan` here,
+in a loop there. Four processes take turns: JAX with one device that owns all cores, JAX
+with one device per core and the clients spread over them, and PyTorch with all cores in
+either memory layout, of which the faster counts. PyTorch lives in an environment of its
+own, made on first use. The table goes to `results/models.md` and `models.json`.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).parent
+TORCH = "2.13.0"
+CLIENTS, BATCH, SIDE = 5, 50, 2048
+ONE, PER_CORE = "one device", "device per core"
+LAST, FIRST = "torch, channels last", "torch, channels first"
+
+# Steps between two looks at the clock, so that a lap takes about a second or more.
+STEPS = {
+    "convmixer-256-8": 1,
+    "convmixer-64-4": 10,
+    "lstm": 2,
+    "cnn": 20,
+    "resnet18": 1,
+}
+# The time allowed, in units of PyTorch's.
+ALLOWED = dict.fromkeys(STEPS, 1.0) | {"cnn": 1.4, "resnet18": 1.5}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--models", nargs="+", default=list(STEPS), choices=STEPS)
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--results", type=pathlib.Path, default=HERE / "results")
+    arguments = parser.parse_args()
+    with contextlib.ExitStack() as stack:
+        workers = {
+            name: stack.enter_context(Worker(*command))
+            for name, command in commands().items()
+        }
+        rows = [compare(workers, name, arguments.repeats) for name in arguments.models]
+    arguments.results.mkdir(exist_ok=True)
+    figures = {"machine": machine(), "repeats": arguments.repeats, "models": rows}
+    (arguments.results / "models.json").write_text(json.dumps(figures, indent=1) + "\n")
+    (arguments.results / "models.md").write_text(report(figures))
+    print(report(figures))
+
+
+def commands():
+    """What each contestant runs, and the number of devices it sees."""
+    here = [sys.executable, HERE / "jax_models.py"]
+    there = [torch_python(), HERE / "torch_models.py"]
+    return {
+        ONE: (here, 1),
+        PER_CORE: (here, os.cpu_count()),
+        LAST: (there, 1),
+        FIRST: (there, 1),
+    }
+
+
+class Worker:
+    """A process that answers one line of JSON with another."""
+
+    def __init__(self, command, devices):
+        count = f"--xla_force_host_platform_device_count={devices}"
+        self._process = subprocess.Popen(
+            [str(part) for part in command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            # OpenMP's threads must not spin while it is another process's turn.
+            env={
+                **os.environ,
+                "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {count}",
+                "OMP_WAIT_POLICY": "passive",
+                "PYTHONPATH": str(HERE.parent),
+            },
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._process.stdin.close()
+        self._process.wait()
+
+    def ask(self, **request):
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"{self._process.args} ended; its message is above")
+        return json.loads(answer)
+
+
+def torch_python():
+    """The Python of PyTorch's own environment, made if it is missing."""
+    folder = HERE / ".venv-torch"
+    python = folder / "bin" / "python"
+    if not python.exists():
+        print(f"making {folder} with torch {TORCH}", flush=True)
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        packages = [f"torch=={TORCH}", "numpy"]
+        subprocess.run([python, "-m", "pip", "install", "-q", *packages], check=True)
+    return python
+
+
+def compare(workers, name, repeats):
+    """Seconds per client step of every contestant; repeats are interleaved."""
+    clients, laps = {}, {contestant: [] for contestant in workers}
+    matmul = {contestant: [] for contestant in (ONE, LAST)}
+    for contestant, worker in workers.items():
+        request = {"name": name, "clients": CLIENTS, "batch": BATCH}
+        if contestant in (LAST, FIRST):
+            request["channels_last"] = contestant == LAST
+        clients[contestant] = worker.ask(prepare=request).get("clients", CLIENTS)
+    for _ in range(repeats):
+        for contestant, worker in workers.items():
+            seconds = worker.ask(steps=STEPS[name])["seconds"]
+            laps[contestant].append(seconds / STEPS[name] / clients[contestant])
+        for contestant, rates in matmul.items():
+            seconds = workers[contestant].ask(matmul=SIDE)["seconds"]
+            rates.append(2 * SIDE**3 / seconds / 1e9)
+    row = {
+        "model": name,
+        "gflop per client step": 6 * BATCH * multiplications(name) / 1e9,
+        "clients": clients,
+        "seconds per client step": laps,
+        "matmul gflop per second": matmul,
+    }
+    print(line(row), flush=True)
+    return row
+
+
+def multiplications(name):
+    """Multiply-adds of the forward pass for one sample; training takes three times."""
+    if name.startswith("convmixer"):
+        width, depth, patch = (256, 8, 2) if "256" in name else (64, 4, 4)
+        pixels = (32 // patch) ** 2
+        return pixels * width * (3 * patch**2 + depth * (25 + width)) + 10 * width
+    if name == "lstm":
+        return 80 * 4 * 256 * (80 + 256 + 256 + 256) + 256 * 80
+    if name == "cnn":
+        return 28**2 * 25 * 16 + 14**2 * 25 * 16 * 32 + 1568 * 10
+    total, before = 32**2 * 9 * 3 * 64 + 512 * 10, 64
+    for side, width in ((32, 64), (16, 128), (8, 256), (4, 512)):
+        shortcut = before * width if before != width else 0
+        total += side**2 * (9 * width * (before + 3 * width) + shortcut)
+        before = width
+    return total
+
+
+def line(row):
+    """The row of the table: medians, spreads, ratio to PyTorch, rates."""
+    laps = row["seconds per client step"]
+    middle = {name: statistics.median(values) for name, values in laps.items()}
+    torch = min((LAST, FIRST), key=middle.get)
+    cells = [row["model"]]
+    for name in (ONE, PER_CORE, torch):
+        low, high = min(laps[name]), max(laps[name])
+        cells.append(f"{middle[name]:.4f} ({low:.4f}–{high:.4f})")
+    ratios = [
+        statistics.median(a / b for a, b in zip(laps[name], laps[torch], strict=True))
+        for name in (ONE, PER_CORE)
+    ]
+    cells += [f"{ratio:.2f}" for ratio in ratios]
+    allowed = ALLOWED[row["model"]]
+    cells.append(f"{allowed:.1f} {'met' if min(ratios) <= allowed else 'missed'}")
+    work = row["gflop per client step"]
+    cells.append(" / ".join(f"{work / middle[n]:.0f}" for n in (ONE, PER_CORE, torch)))
+    matmul = row["matmul gflop per second"]
+    cells.append(" / ".join(f"{statistics.median(matmul[n]):.0f}" for n in (ONE, LAST)))
+    return "| " + " | ".join(cells) + " |"
+
+
+def report(figures):
+    head = (
+        "model",
+        "one device",
+        "one device per core",
+        "PyTorch",
+        "one device / PyTorch",
+        "device per core / PyTorch",
+        "allowed",
+        "GFLOP/s: one / per core / PyTorch",
+        f"GFLOP/s of a {SIDE}³ matmul: JAX / PyTorch",
+    )
+    slots = figures["models"][0]["clients"][PER_CORE]
+    return "\n".join(
+        [
+            "# One gradient step: this package and PyTorch",
+            "",
+            "`python benchmarks/models.py`, written by it.",
+            "",
+            f"{figures['machine']}.",
+            "Seconds per client step, median (smallest–largest) of "
+            f"{figures['repeats']} interleaved laps; {CLIENTS} clients with weights of "
+            f"their own, batch {BATCH}, SGD update included. One device per core runs "
+            f"{slots} clients, the same number on each; its figure is the lap divided "
+            "by that number. PyTorch is the faster of its two memory layouts. Ratios "
+            "are medians over laps of the ratio within a lap; below 1 is faster than "
+            "PyTorch.",
+            "",
+            "| " + " | ".join(head) + " |",
+            "|" + "---|" * len(head),
+            *(line(row) for row in figures["models"]),
+            "",
+        ]
+    )
+
+
+def machine():
+    names = [
+        text.split(":")[1].strip()
+        for text in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+        if text.startswith("model name")
+    ]
+    return f"{os.cpu_count()} cores of {names[0]}, {platform.system()}, torch {TORCH}"
+
+
+if __name__ == "__main__":
+    main()
