@@ -116,7 +116,8 @@ def logistic(
 
     The tilts h sum to zero, so f is the same for every setting of the dials: only its
     division among clients and samples changes. x* comes from Newton's method in double
-    precision, run until the gradient no longer gets smaller (below 1e-12).
+    precision, run until the gradient no longer gets smaller; it is then below 1e-12,
+    which places x* within 1e-12/λ.
 
     Args:
       num_clients: N.
@@ -138,10 +139,10 @@ def logistic(
     random = np.random.default_rng(seed)
     features = random.normal(size=(num_clients * client_size, dimension))
     truth = random.normal(size=dimension)
-    chance = 1 / (1 + np.exp(-features @ truth))
+    chance = _sigmoid(features @ truth)
     labels = np.where(random.uniform(size=len(features)) < chance, 1.0, -1.0)
     optimum, minimum = _newton(features * labels[:, None], regulariser)
-    weights = 1 / (1 + np.exp(labels * (features @ optimum)))
+    weights = _sigmoid(-labels * (features @ optimum))
     pulls = -(weights * labels)[:, None] * features + regulariser * optimum
     pulls = pulls.reshape(num_clients, client_size, dimension)
     tilt = _tilt(pulls, sigma_g, sigma)
@@ -202,7 +203,7 @@ def _newton(signed: np.ndarray, regulariser: float) -> tuple[np.ndarray, float]:
     """Minimises logistic regression on label times features, and gives the minimum."""
 
     def gradient_at(x):
-        weights = 1 / (1 + np.exp(signed @ x))
+        weights = _sigmoid(-signed @ x)
         return regulariser * x - weights @ signed / len(signed), weights
 
     x = np.zeros(signed.shape[1])
@@ -219,8 +220,17 @@ def _newton(signed: np.ndarray, regulariser: float) -> tuple[np.ndarray, float]:
         if np.linalg.norm(trial) >= np.linalg.norm(gradient):
             break
         x, gradient, weights = x - shrink * step, trial, trial_weights
+    if np.linalg.norm(gradient) > 1e-12:
+        raise ValueError(
+            f"regulariser = {regulariser}: Newton's method stops at a gradient of "
+            f"{np.linalg.norm(gradient):.1e}, above 1e-12; raise the regulariser."
+        )
     value = np.logaddexp(0, -signed @ x).mean() + regulariser / 2 * x @ x
     return x, float(value)
+
+
+def _sigmoid(value: np.ndarray) -> np.ndarray:
+    return np.exp(-np.logaddexp(0, -value))
 
 
 def _check_dials(num_clients, dimension, client_size, sigma_g, sigma) -> None:
