@@ -1,0 +1,229 @@
+"""The papers' algorithms with a server, in plain NumPy, line by line.
+
+Loops over rounds, steps and clients, in the order of the algorithm boxes; written from
+the papers, not from the package. Each algorithm is a generator of one `Result` per
+round. Who is sampled and what a client sees is given (`Draws`); the rest is done here.
+Lines refer to the box named in the docstring. `tests/reference_serverless.py` has the
+methods without a server.
+"""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from reference_parts import (
+    Draws,
+    Problem,
+    Result,
+    average,
+    fedamsgrad,
+    learn,
+    ring,
+    sgd,
+    upload_weights,
+    within,
+)
+
+Rounds = list[list[Draws]]
+
+
+def afga(
+    problem: Problem,
+    rounds: Rounds,
+    *,
+    local_lr,
+    server_lr,
+    server=fedamsgrad,
+    local=sgd,
+    topology=ring,
+    adapted=None,
+    by_size=False,
+    by_members=False,
+) -> Iterator[Result]:
+    """AFGA, Alg. 1; with several clusters CAFGA, Alg. 2; `adapted`: §5, footnote 4."""
+    x, s, everybody = problem.params, problem.stats, range(problem.num_clients)
+    server = server()  # 1
+    for r, cycles in enumerate(rounds):  # 2
+        losses, uploads = [], 0
+        for draws in cycles:  # 3: S_r is draws.upload; one cycle but for FedCluster
+            models = np.array([x for _ in everybody])  # 4
+            stats = np.array([s for _ in everybody])
+            steps = [local(_at(local_lr, r)) for _ in everybody]
+            for t, selected in enumerate(draws.active):  # 5, 6: S_{r,t}
+                for i in everybody:  # 7
+                    if i in selected:  # 8
+                        batch = draws.batch(t, i)
+                        loss, g, stats[i] = learn(models[i], stats[i], batch)  # 9
+                        models[i] += steps[i](g)  # 10
+                        losses.append(loss)
+                mixing = {
+                    None: set(everybody),
+                    "per_step": selected,
+                    "per_round": draws.upload,
+                }[adapted]
+                groups = [[i for i in k if i in mixing] for k in problem.clusters]
+                matrix = within(problem.num_clients, groups, topology)
+                models, stats = matrix @ models, matrix @ stats  # 14
+            weights = upload_weights(problem, draws.upload, by_size, by_members)
+            delta = sum(weights[i] * (models[i] - x) for i in draws.upload)  # 17, 18
+            x = x + _at(server_lr, r) * server(delta)  # 19-22
+            s = weights @ stats
+            uploads += len(draws.upload)
+        yield Result(x, s, losses, uploads)
+
+
+def hafed(
+    problem: Problem,
+    rounds: Rounds,
+    *,
+    local_lr,
+    server_lr,
+    server=fedamsgrad,
+    full=False,
+    active=False,
+    mix_every=1,
+) -> Iterator[Result]:
+    """HA-Fed, Alg. 2; `full`: Alg. 1; `active` and `mix_every` > 1: App. F.3."""
+    x, s, server = problem.params, problem.stats, server()  # 1
+    for (draws,) in rounds:  # 2
+        deltas, stats_of, losses, uploads = [], [], [], 0
+        for members in problem.clusters:  # 3
+            models = dict.fromkeys(members, x)  # 5-8
+            stats = dict.fromkeys(members, s)
+            for t in range(draws.steps):  # 10
+                for i in members:  # 9
+                    if active and i not in draws.active[t]:
+                        continue
+                    loss, g, stats[i] = learn(models[i], stats[i], draws.batch(t, i))
+                    models[i] = models[i] - local_lr * g  # 11, 12
+                    losses.append(loss)
+                if (t + 1) % mix_every == 0:
+                    models = _gossip(members, models)  # 13
+                    stats = _gossip(members, stats)
+            sampled = [i for i in members if full or i in draws.upload]  # 4
+            deltas.append(np.mean([models[i] - x for i in sampled], 0))  # 15
+            stats_of.append(np.mean([stats[i] for i in sampled], 0))
+            uploads += len(sampled)
+        x = x + server_lr * server(np.mean(deltas, 0))  # 18-22
+        s = np.mean(stats_of, 0)
+        yield Result(x, s, losses, uploads)
+
+
+def fedopt(
+    problem: Problem,
+    rounds: Rounds,
+    *,
+    local_lr,
+    server_lr=1.0,
+    server=average,
+    local=sgd,
+    mu=0.0,
+    by_size=False,
+) -> Iterator[Result]:
+    """FedOpt (Reddi et al. 2020, Alg. 1); FedAvg by `average`; FedProx by `mu`."""
+    x, s, server = problem.params, problem.stats, server()
+    for r, (draws,) in enumerate(rounds):
+        losses, deltas, stats, counts = [], [], [], []
+        for i in draws.upload:
+            step = local(_at(local_lr, r))
+            y, s_i = _alone(x, s, draws, i, step, losses, pull=mu)
+            deltas.append(y - x)
+            stats.append(s_i)
+            counts.append(problem.sizes[i] if by_size else 1)
+        delta = np.average(deltas, 0, counts)
+        x = x + _at(server_lr, r) * server(delta)
+        s = np.average(stats, 0, counts)
+        yield Result(x, s, losses, len(deltas))
+
+
+def fedcluster(
+    problem: Problem,
+    rounds: Rounds,
+    *,
+    local_lr,
+    server_lr=1.0,
+    server=average,
+    local=sgd,
+    mu=0.0,
+    shuffle=True,
+    by_size=True,
+) -> Iterator[Result]:
+    """FedCluster, Alg. 1, with the averaging of its model as a step of the server."""
+    x, s, server = problem.params, problem.stats, server()
+    for cycles in rounds:  # j
+        losses, uploads = [], 0
+        for number, draws in enumerate(cycles):  # K
+            members = problem.clusters[draws.cluster if shuffle else number]
+            sampled = [i for i in members if i in draws.upload]
+            samples = sum(problem.sizes[i] if by_size else 1 for i in sampled)
+            change, s_next = 0.0, 0.0
+            for i in sampled:
+                w, s_i = _alone(x, s, draws, i, local(local_lr), losses, pull=mu)
+                weight = (problem.sizes[i] if by_size else 1) / samples  # p_k / q
+                change = change + weight * (w - x)
+                s_next = s_next + weight * s_i
+            x = x + server_lr * server(change)  # W_{jM+K+1}
+            s = s_next
+            uploads += len(sampled)
+        yield Result(x, s, losses, uploads)
+
+
+def scaffold(
+    problem: Problem, rounds: Rounds, *, local_lr, server_lr=1.0
+) -> Iterator[Result]:
+    """SCAFFOLD (Karimireddy et al. 2020b, Alg. 1), option II."""
+    x, s = problem.params, problem.stats
+    c, controls = np.zeros_like(x), np.zeros((problem.num_clients, len(x)))
+    for (draws,) in rounds:
+        losses, moved, learnt = [], [], []
+        for i in draws.upload:
+            shift = c - controls[i]
+            y, _ = _alone(x, s, draws, i, sgd(local_lr), losses, shift=shift)  # 10
+            control = controls[i] - c + (x - y) / (draws.steps * local_lr)  # 12
+            moved.append(y - x)  # 13
+            learnt.append(control - controls[i])
+            controls[i] = control  # 14
+        x = x + server_lr * np.mean(moved, 0)  # 16, 17
+        c = c + len(draws.upload) / problem.num_clients * np.mean(learnt, 0)
+        yield Result(x, s, losses, len(moved))
+
+
+def feddyn(
+    problem: Problem, rounds: Rounds, *, local_lr, feddyn_alpha
+) -> Iterator[Result]:
+    """FedDyn (Acar et al. 2021, Alg. 1), local minimisation by SGD."""
+    x, s, alpha = problem.params, problem.stats, feddyn_alpha
+    h, duals = np.zeros_like(x), np.zeros((problem.num_clients, len(x)))
+    for (draws,) in rounds:
+        losses, models = [], []
+        for i in draws.upload:
+            step, shift = sgd(local_lr), -duals[i]
+            y, _ = _alone(x, s, draws, i, step, losses, pull=alpha, shift=shift)
+            duals[i] = duals[i] - alpha * (y - x)
+            models.append(y)
+        h = h - alpha / problem.num_clients * sum(y - x for y in models)
+        x = np.mean(models, 0) - h / alpha
+        yield Result(x, s, losses, len(models))
+
+
+def _alone(x, s, draws, client, step: Callable, losses: list, *, pull=0.0, shift=0.0):
+    """A client's round without mixing: g + pull·(y − x) + shift at each step."""
+    y = x
+    for t in range(draws.steps):
+        loss, g, s = learn(y, s, draws.batch(t, client))
+        y = y + step(g + pull * (y - x) + shift)
+        losses.append(loss)
+    return y, s
+
+
+def _gossip(members: list[int], models: dict) -> dict:
+    """x_i ← Σ_{j ∈ N_i} W_ij x_j, over the ring of the members."""
+    matrix = ring(len(members))
+    return {
+        i: sum(matrix[a, b] * models[j] for b, j in enumerate(members))
+        for a, i in enumerate(members)
+    }
+
+
+def _at(number: float | Callable, r: int) -> float:
+    """A number, or a schedule's value in round r, counted from 0."""
+    return number(r) if callable(number) else number

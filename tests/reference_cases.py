@@ -1,0 +1,292 @@
+"""What is compared in `tests/test_reference.py`: every algorithm and its variants."""
+
+from collections.abc import Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+import reference
+import reference_parts as parts
+import reference_serverless as serverless
+
+TRIPLES = [0, 1, 2, 0, 1, 2, 0, 1, 2]  # three clusters of three
+UNEQUAL = [0, 1, 0, 2, 1, 0, 1, 0, 0]  # of five, three and one
+ADAPTIVE = {"local_lr": 0.5, "server_lr": 0.1}
+
+
+class Case(NamedTuple):
+    """An algorithm of the package, the reference for it, and what both are told.
+
+    Attributes:
+      algorithm: Its name.
+      expected: A generator of the reference.
+      numbers: Given to both.
+      options: Given to the package only.
+      labels: The cluster of each client; None: one cluster.
+      norm: With normalisation statistics.
+    """
+
+    algorithm: str
+    expected: Any
+    numbers: dict
+    options: Mapping = MappingProxyType({})
+    labels: list[int] | None = None
+    norm: bool = False
+
+
+# Doubly stochastic, not symmetric: W and Wᵀ differ.
+SKEWED = 0.5 * np.eye(9) + 0.3 * np.eye(9)[[*range(1, 9), 0]] + 0.2 / 9
+
+CASES = {
+    "afga": Case("afga", reference.afga, ADAPTIVE, {"active": 3}),
+    "afga other numbers": Case(
+        "afga",
+        partial(
+            reference.afga,
+            server=partial(parts.fedamsgrad, b1=0.5, b2=0.7, eps=1e-4),
+            topology=lambda n: SKEWED,
+            by_size=True,
+        ),
+        ADAPTIVE,
+        {
+            "active": 4,
+            "b1": 0.5,
+            "b2": 0.7,
+            "eps": 1e-4,
+            "topology": SKEWED,
+            "weighting": "size",
+        },
+    ),
+    "afga without re-sampling": Case(
+        "afga", reference.afga, ADAPTIVE, {"active": 3, "resample": False}
+    ),
+    "afga schedules": Case(
+        "afga",
+        reference.afga,
+        {
+            "local_lr": lambda round: 0.5 * 0.9**round,
+            "server_lr": lambda round: 0.1 / (1 + round),
+        },
+        {"active": 3},
+    ),
+    "afga momentum": Case(
+        "afga",
+        partial(reference.afga, local=parts.momentum),
+        ADAPTIVE,
+        {"active": 5, "local_optimizer": "momentum"},
+    ),
+    "afga adam": Case(
+        "afga",
+        partial(reference.afga, local=parts.adam),
+        {"local_lr": 0.05, "server_lr": 0.1},
+        {"active": 5, "local_optimizer": "adam"},
+    ),
+    "afga norm": Case("afga", reference.afga, ADAPTIVE, {"active": 3}, norm=True),
+    "cafga": Case("cafga", reference.afga, ADAPTIVE, {"active": 6}, TRIPLES, True),
+    "cafga unequal": Case(
+        "cafga", reference.afga, ADAPTIVE, {"participation": 0.6}, UNEQUAL
+    ),
+    "cafga unequal by size": Case(
+        "cafga",
+        partial(reference.afga, by_size=True, by_members=True),
+        ADAPTIVE,
+        {"participation": 0.6, "weighting": "size", "cluster_weighting": "size"},
+        UNEQUAL,
+        True,
+    ),
+    "afga(a) per step": Case(
+        "afga_adapted",
+        partial(reference.afga, adapted="per_step"),
+        ADAPTIVE,
+        {"active": 5},
+        norm=True,
+    ),
+    "afga(a) per round": Case(
+        "afga_adapted",
+        partial(reference.afga, adapted="per_round"),
+        ADAPTIVE,
+        {"active": 5, "adapted": "per_round"},
+    ),
+    "cafga(a) per step": Case(
+        "cafga_adapted",
+        partial(reference.afga, adapted="per_step"),
+        ADAPTIVE,
+        {"active": 6},
+        TRIPLES,
+    ),
+    "cafga(a) per step unequal": Case(
+        "cafga_adapted",
+        partial(reference.afga, adapted="per_step"),
+        ADAPTIVE,
+        {"participation": 0.6},
+        UNEQUAL,
+    ),
+    "cafga(a) per round": Case(
+        "cafga_adapted",
+        partial(reference.afga, adapted="per_round"),
+        ADAPTIVE,
+        {"active": 6, "adapted": "per_round"},
+        TRIPLES,
+    ),
+    "cafga(a) per round unequal": Case(
+        "cafga_adapted",
+        partial(reference.afga, adapted="per_round"),
+        ADAPTIVE,
+        {"participation": 0.6, "adapted": "per_round"},
+        UNEQUAL,
+    ),
+    "hafed full": Case(
+        "hafed", partial(reference.hafed, full=True), ADAPTIVE, {}, TRIPLES
+    ),
+    "hafed full unequal": Case(
+        "hafed", partial(reference.hafed, full=True), ADAPTIVE, {}, UNEQUAL
+    ),
+    "hafed partial": Case(
+        "hafed_partial", reference.hafed, ADAPTIVE, {"active": 3}, TRIPLES, True
+    ),
+    "hafed partial unequal": Case(
+        "hafed_partial", reference.hafed, ADAPTIVE, {"participation": 0.6}, UNEQUAL
+    ),
+    "hafed partial-active": Case(
+        "hafed_active",
+        partial(reference.hafed, active=True),
+        {**ADAPTIVE, "mix_every": 2},
+        {"active": 3, "active_prob": 0.6},
+        TRIPLES,
+    ),
+    "hafed partial-active unequal": Case(
+        "hafed_active",
+        partial(reference.hafed, active=True),
+        {**ADAPTIVE, "mix_every": 3},
+        {"participation": 0.6, "active_prob": 0.4},
+        UNEQUAL,
+        True,
+    ),
+    "fedcluster": Case(
+        "fedcluster", reference.fedcluster, {"local_lr": 0.3}, {"active": 6}, TRIPLES
+    ),
+    "fedcluster fixed order": Case(
+        "fedcluster",
+        reference.fedcluster,
+        {"local_lr": 0.3, "shuffle": False},
+        {"active": 6},
+        TRIPLES,
+        True,
+    ),
+    "fedcluster unequal": Case(
+        "fedcluster",
+        reference.fedcluster,
+        {"local_lr": 0.3},
+        {"participation": 0.6},
+        UNEQUAL,
+    ),
+    "fedcluster of fedprox": Case(
+        "fedcluster",
+        partial(reference.fedcluster, local=parts.momentum, by_size=False),
+        {"local_lr": 0.3, "mu": 0.4},
+        {
+            "active": 6,
+            "inner": "fedprox",
+            "local_optimizer": "momentum",
+            "weighting": "uniform",
+        },
+        TRIPLES,
+    ),
+    "fedcluster of fedamsgrad": Case(
+        "fedcluster",
+        partial(reference.fedcluster, server=parts.fedamsgrad),
+        ADAPTIVE,
+        {"active": 6, "inner": "fedamsgrad"},
+        TRIPLES,
+    ),
+    "fedcluster of afga": Case(
+        "fedcluster",
+        partial(reference.afga, by_size=True),
+        ADAPTIVE,
+        {"active": 6, "inner": "afga"},
+        TRIPLES,
+        True,
+    ),
+    "fedavg": Case(
+        "fedavg", reference.fedopt, {"local_lr": 0.3}, {"active": 4}, norm=True
+    ),
+    "fedavg by size": Case(
+        "fedavg",
+        partial(reference.fedopt, by_size=True),
+        {"local_lr": 0.3, "server_lr": 0.7},
+        {"active": 4, "weighting": "size"},
+        norm=True,
+    ),
+    "fedavg momentum": Case(
+        "fedavg",
+        partial(reference.fedopt, local=parts.momentum),
+        {"local_lr": 0.3},
+        {"active": 4, "local_optimizer": "momentum"},
+    ),
+    "fedavg adam": Case(
+        "fedavg",
+        partial(reference.fedopt, local=parts.adam),
+        {"local_lr": 0.05},
+        {"active": 4, "local_optimizer": "adam"},
+    ),
+    "fedamsgrad": Case(
+        "fedamsgrad",
+        partial(reference.fedopt, server=parts.fedamsgrad),
+        ADAPTIVE,
+        {"active": 4},
+        norm=True,
+    ),
+    "fedams": Case(
+        "fedams",
+        partial(reference.fedopt, server=partial(parts.fedams, eps=1e-3)),
+        ADAPTIVE,
+        {"active": 4, "eps": 1e-3},
+    ),
+    "fedadam": Case(
+        "fedadam",
+        partial(reference.fedopt, server=partial(parts.fedadam, eps=1e-3)),
+        ADAPTIVE,
+        {"active": 4, "eps": 1e-3},
+    ),
+    "fedyogi": Case(
+        "fedyogi",
+        partial(reference.fedopt, server=partial(parts.fedyogi, eps=0.3)),
+        ADAPTIVE,
+        {"active": 4, "eps": 0.3},  # so large that v both rises and falls
+    ),
+    "fedadagrad": Case(
+        "fedadagrad",
+        partial(reference.fedopt, server=partial(parts.fedadagrad, eps=1e-3)),
+        ADAPTIVE,
+        {"active": 4, "eps": 1e-3},
+    ),
+    "fedprox": Case(
+        "fedprox", reference.fedopt, {"local_lr": 0.3, "mu": 0.4}, {"active": 4}
+    ),
+    "scaffold": Case(
+        "scaffold",
+        reference.scaffold,
+        {"local_lr": 0.3, "server_lr": 0.8},
+        {"active": 4},
+    ),
+    "feddyn": Case(
+        "feddyn",
+        reference.feddyn,
+        {"local_lr": 0.3, "feddyn_alpha": 0.2},
+        {"active": 4},
+    ),
+    "dsgd": Case("dsgd", serverless.dsgd, {"local_lr": 0.3}, norm=True),
+    "dsgd mixing before": Case(
+        "dsgd",
+        serverless.dsgd,
+        {"local_lr": 0.3, "mixing_order": "before"},
+        norm=True,
+    ),
+    "pga": Case("pga", serverless.dsgd, {"local_lr": 0.3, "pga_period": 3}),
+    "dadam": Case("dadam", serverless.dadam, {"local_lr": 0.02, "eps": 1e-6}),
+    "dadam b3": Case(
+        "dadam", serverless.dadam, {"local_lr": 0.02, "eps": 1e-6, "b3": 0.6}
+    ),
+    "damsgrad": Case("damsgrad", serverless.damsgrad, {"local_lr": 0.02, "eps": 1e-2}),
+}

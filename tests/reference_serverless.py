@@ -1,0 +1,94 @@
+"""The methods without a server, in plain NumPy; see `tests/reference.py`.
+
+Every client computes and mixes at each step; a round is a number of steps, and models
+and moments are kept across rounds. What is evaluated is the mean of the models.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from reference_parts import Draws, Problem, Result, learn, ring
+
+Rounds = list[list[Draws]]
+
+
+def dsgd(
+    problem: Problem, rounds: Rounds, *, local_lr, mixing_order="after", pga_period=None
+) -> Iterator[Result]:
+    """DSGD, W(x − ηg) or (Lian et al. 2017) Wx − ηg; PGA (Chen et al. 2021b, Alg. 1).
+
+    PGA averages exactly at every H-th step, counted across rounds.
+    """
+    everybody = range(problem.num_clients)
+    gossip = ring(problem.num_clients)
+    models = np.array([problem.params for _ in everybody])
+    stats = np.array([problem.stats for _ in everybody])
+    count = 0
+    for (draws,) in rounds:
+        losses = []
+        for t in range(draws.steps):
+            moves, drifts = np.zeros_like(models), np.zeros_like(stats)
+            for i in everybody:
+                loss, g, seen = learn(models[i], stats[i], draws.batch(t, i))
+                moves[i], drifts[i] = -local_lr * g, seen - stats[i]
+                losses.append(loss)
+            count += 1
+            matrix = gossip
+            if pga_period and count % pga_period == 0:
+                matrix = np.full_like(gossip, 1 / problem.num_clients)
+            if mixing_order == "after":
+                models = matrix @ (models + moves)
+                stats = matrix @ (stats + drifts)
+            else:
+                models = matrix @ models + moves
+                stats = matrix @ stats + drifts
+        yield Result(models.mean(0), stats.mean(0), losses, 0)
+
+
+def dadam(
+    problem: Problem, rounds: Rounds, *, local_lr, b1=0.9, b2=0.99, b3=0.0, eps=1e-8
+) -> Iterator[Result]:
+    """DAdam (Nazari et al. 2019): v̂ = β₃v̂ + (1−β₃)max(v̂, v), x ← Wx − η·m/√v̂."""
+    models = np.array([problem.params for _ in range(problem.num_clients)])
+    m, v = np.zeros_like(models), np.zeros_like(models)
+    largest = np.full_like(models, eps)
+    for (draws,) in rounds:
+        losses = []
+        for t in range(draws.steps):
+            g = _gradients(problem, models, draws, t, losses)
+            m = b1 * m + (1 - b1) * g
+            v = b2 * v + (1 - b2) * g**2
+            largest = b3 * largest + (1 - b3) * np.maximum(largest, v)
+            models = ring(len(models)) @ models - local_lr * m / np.sqrt(largest)
+        yield Result(models.mean(0), problem.stats, losses, 0)
+
+
+def damsgrad(
+    problem: Problem, rounds: Rounds, *, local_lr, b1=0.9, b2=0.99, eps=1e-8
+) -> Iterator[Result]:
+    """D-AMSGrad (Chen et al.): the second moment follows the mixed v̂."""
+    models = np.array([problem.params for _ in range(problem.num_clients)])
+    matrix = ring(len(models))
+    m, v = np.zeros_like(models), np.zeros_like(models)
+    largest, tracked = np.full_like(models, eps), np.full_like(models, eps)
+    for (draws,) in rounds:
+        losses = []
+        for t in range(draws.steps):
+            g = _gradients(problem, models, draws, t, losses)
+            m = b1 * m + (1 - b1) * g
+            v = b2 * v + (1 - b2) * g**2
+            before, largest = largest, np.maximum(largest, v)
+            tracked = matrix @ tracked
+            floor = np.maximum(tracked, eps)
+            models = matrix @ models - local_lr * m / np.sqrt(floor)
+            tracked = tracked - before + largest
+        yield Result(models.mean(0), problem.stats, losses, 0)
+
+
+def _gradients(problem, models, draws, step, losses) -> np.ndarray:
+    rows = []
+    for i, x in enumerate(models):
+        loss, g, _ = learn(x, problem.stats, draws.batch(step, i))
+        rows.append(g)
+        losses.append(loss)
+    return np.array(rows)
