@@ -50,13 +50,22 @@ def number(
     raise ValueError(f"{name} = {value!r}, but it must be {wanted}{hint}.")
 
 
-def integer(name: str, value: Any, *, at_least: int = 1, fix: str = "") -> None:
-    """Refuses what is not a whole number of at least `at_least`."""
+def integer(
+    name: str,
+    value: Any,
+    *,
+    at_least: int = 1,
+    at_most: int | None = None,
+    fix: str = "",
+) -> None:
+    """Refuses what is not a whole number within its bounds."""
     hint = f": {fix}" if fix else ""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise ValueError(f"{name} = {value!r}, but it must be a whole number{hint}.")
     if value < at_least:
         raise ValueError(f"{name} = {value}, but it must be >= {at_least}{hint}.")
+    if at_most is not None and value > at_most:
+        raise ValueError(f"{name} = {value}, but it must be <= {at_most}: lower it.")
 
 
 def choice(name: str, value: Any, options: Iterable[str]) -> None:

@@ -14,8 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from afga_jax import checks
 from afga_jax.clustering import Clustering
-from afga_jax.keys import Purpose, fold
+from afga_jax.keys import MAX_CYCLES, Purpose, place_key
 from afga_jax.typing import Array
 
 
@@ -77,11 +78,12 @@ def fixed(clustering: Clustering, chosen: np.ndarray, steps: int) -> Participati
     """The same sampled clients compute at every step and upload: S_r."""
 
     def draw(key, round, cycle, clusters):
-        upload, count = _sample(
-            clustering, chosen, _key(key, Purpose.UPLOAD, round, cycle, 0), clusters
-        )
-        repeat = lambda x: None if x is None else jnp.stack([x] * steps)  # noqa: E731
-        return CyclePlan(repeat(upload), repeat(count), upload, count, upload.ravel())
+        upload, count = _uploads(clustering, chosen, key, round, cycle, clusters)
+        active = jnp.broadcast_to(upload, (steps, *upload.shape))
+        active_count = None
+        if count is not None:
+            active_count = jnp.broadcast_to(count, (steps, *count.shape))
+        return CyclePlan(active, active_count, upload, count, upload.reshape(-1))
 
     return draw
 
@@ -90,15 +92,14 @@ def resampled(clustering: Clustering, chosen: np.ndarray, steps: int) -> Partici
     """A new sample computes at every step, S_{r,t}; another uploads, S_r."""
 
     def draw(key, round, cycle, clusters):
-        def at(step):
-            key_at = _key(key, Purpose.ACTIVE, round, cycle, step)
-            return _sample(clustering, chosen, key_at, clusters)
-
-        active, active_count = jax.vmap(at)(jnp.arange(steps))
-        upload, count = _sample(
-            clustering, chosen, _key(key, Purpose.UPLOAD, round, cycle, 0), clusters
-        )
-        return CyclePlan(active, active_count, upload, count, None)
+        # One draw for all samples of the round, the uploads' last: it compiles once.
+        purpose = jnp.array([Purpose.ACTIVE] * steps + [Purpose.UPLOAD])
+        step = jnp.array([*range(steps), 0])
+        keys = jax.vmap(lambda p, t: place_key(key, p, round, cycle, t))(purpose, step)
+        ids, count = _samples(clustering, chosen, keys, clusters)
+        if count is None:
+            return CyclePlan(ids[:-1], None, ids[-1], None, None)
+        return CyclePlan(ids[:-1], count[:-1], ids[-1], count[-1], None)
 
     return draw
 
@@ -113,10 +114,8 @@ def everyone(clustering: Clustering, chosen: np.ndarray, steps: int) -> Particip
             count = jnp.asarray(clustering.sizes, jnp.int32)[clusters]
             count = jnp.broadcast_to(count, (steps, *count.shape))
         active = jnp.broadcast_to(active, (steps, *active.shape))
-        upload, upload_count = _sample(
-            clustering, chosen, _key(key, Purpose.UPLOAD, round, cycle, 0), clusters
-        )
-        return CyclePlan(active, count, upload, upload_count, None)
+        uploads = _uploads(clustering, chosen, key, round, cycle, clusters)
+        return CyclePlan(active, count, *uploads, None)
 
     return draw
 
@@ -127,27 +126,23 @@ def bernoulli(
     """Each client computes with the given probability, independently at each step."""
 
     def draw(key, round, cycle, clusters):
-        members = jnp.asarray(clustering.table(), jnp.int32)[clusters]
-        members = members.reshape(-1)
+        members = jnp.asarray(clustering.table(), jnp.int32)[clusters].reshape(-1)
 
         def at(step):
-            key_at = _key(key, Purpose.ACTIVE, round, cycle, step)
+            key_at = place_key(key, Purpose.ACTIVE, round, cycle, step)
             score = jax.vmap(
                 lambda i: jax.random.uniform(jax.random.fold_in(key_at, i))
             )
-            takes_part = (score(members) < probability) & (
-                members < clustering.num_clients
-            )
+            real = members < clustering.num_clients
+            takes_part = (score(members) < probability) & real
             first = jnp.argsort(~takes_part, stable=True)
             ids = jnp.where(takes_part, members, clustering.num_clients)[first]
             # One group for all clusters, so that real ids come first.
             return ids[None], takes_part.sum(dtype=jnp.int32)[None]
 
         active, count = jax.vmap(at)(jnp.arange(steps))
-        upload, upload_count = _sample(
-            clustering, chosen, _key(key, Purpose.UPLOAD, round, cycle, 0), clusters
-        )
-        return CyclePlan(active, count, upload, upload_count, None)
+        uploads = _uploads(clustering, chosen, key, round, cycle, clusters)
+        return CyclePlan(active, count, *uploads, None)
 
     return draw
 
@@ -165,11 +160,12 @@ def in_turns(num_clusters: int, *, shuffle: bool = True) -> Order:
       shuffle: A new order in each round, as FedCluster's theory assumes; otherwise
         0, 1, … as its algorithm box says.
     """
+    checks.integer("num_clusters", num_clusters, at_most=MAX_CYCLES)
 
     def order(key, round):
         if not shuffle:
             return jnp.arange(num_clusters)[:, None]
-        key = fold(key, Purpose.ORDER, round)
+        key = place_key(key, Purpose.ORDER, round)
         return jax.random.permutation(key, num_clusters)[:, None]
 
     return order
@@ -207,27 +203,37 @@ def draw_distinct(
     return jnp.sort(taken)
 
 
-def _key(key, purpose, round, cycle, step):
-    return fold(key, purpose, round, cycle, step)
+def _uploads(clustering, chosen, key, round, cycle, clusters):
+    key = place_key(key, Purpose.UPLOAD, round, cycle)
+    ids, count = _samples(clustering, chosen, key[None], clusters)
+    return ids[0], None if count is None else count[0]
 
 
-def _sample(clustering: Clustering, chosen: np.ndarray, key: Array, clusters: Array):
-    """Ids `[groups, max(chosen)]` and counts (None if all are equal) of a sample."""
+def _samples(clustering: Clustering, chosen: np.ndarray, keys: Array, clusters: Array):
+    """A sample of each cluster for each key.
+
+    Returns:
+      Ids `[keys, groups, max(chosen)]`, and counts `[keys, groups]`, or None if all
+      clusters give the same number.
+    """
     capacity, fill = int(chosen.max()), clustering.num_clients
-    counts = None if (chosen == chosen[0]).all() else jnp.asarray(chosen)[clusters]
+    counts = None
+    if not (chosen == chosen[0]).all():
+        counts = jnp.asarray(chosen, jnp.int32)[clusters]
+        counts = jnp.broadcast_to(counts, (len(keys), *counts.shape))
 
-    def of_cluster(cluster):
-        size = jnp.asarray(clustering.sizes, jnp.int32)[cluster]
-        count = jnp.asarray(chosen, jnp.int32)[cluster]
-        if clustering.is_equal:
-            size = clustering.width
-        if counts is None:
-            count = capacity
-        key_of = jax.random.fold_in(key, cluster)
-        places = draw_distinct(key_of, size, count, capacity, fill)
+    def of_cluster(key, cluster):
+        size, count = clustering.width, capacity
+        if not clustering.is_equal:
+            size = jnp.asarray(clustering.sizes, jnp.int32)[cluster]
+        if counts is not None:
+            count = jnp.asarray(chosen, jnp.int32)[cluster]
+        key = jax.random.fold_in(key, cluster)
+        places = draw_distinct(key, size, count, capacity, fill)
         if clustering.members is None:
             return places
         members = jnp.asarray(clustering.members, jnp.int32)[cluster]
         return members.at[places].get(mode="fill", fill_value=fill)
 
-    return jax.vmap(of_cluster)(clusters), counts
+    of_clusters = jax.vmap(of_cluster, (None, 0))
+    return jax.vmap(of_clusters, (0, None))(keys, clusters), counts

@@ -31,7 +31,7 @@ def init_state(
     recipe: Recipe, task: Task, key: Array, numbers: dict[str, Array]
 ) -> FederatedState:
     """The state before the first round."""
-    params, stats = task.init(keys.fold(key, keys.Purpose.INIT))
+    params, stats = task.init(keys.place_key(key, keys.Purpose.INIT, 0))
     control = recipe.correction.init(params)
     num_clients = recipe.clustering.num_clients
     serverless = recipe.server is None

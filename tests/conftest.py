@@ -1,5 +1,10 @@
 """Settings of every test: strict broadcasting, and float64 where a test asks for it."""
 
+import os
+
+# Tests compile hundreds of tiny programs and run each for microseconds.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+
 import jax
 import pytest
 

@@ -12,6 +12,7 @@ import optax
 from afga_jax import checks
 from afga_jax import clustering as clusterings
 from afga_jax.clustering import Clustering
+from afga_jax.keys import MAX_STEPS
 
 
 def _number(default: float, **bounds) -> Any:
@@ -79,7 +80,7 @@ class Options:
     num_clusters: int = _whole(1)
     clustering: str | Sequence | Clustering = "equal"
     clustering_seed: int = _whole(0, at_least=0)
-    local_steps: int = _whole(24, fix="take at least one local step")
+    local_steps: int = _whole(24, at_most=MAX_STEPS, fix="take at least one local step")
     resample: bool | None = None
     topology: Any = None
     adapted: str | None = _one_of(None, "per_step", "per_round")

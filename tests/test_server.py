@@ -1,0 +1,122 @@
+"""Server optimizers against their equations, and in the company of optax."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import afga_jax
+
+DELTAS = np.random.default_rng(0).normal(size=(6, 5)) * [1, 1e-2, 1e-4, 0, 3]
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+
+def run(server, deltas=DELTAS):
+    state, updates = server.init(jnp.zeros(5)), []
+    step = jax.jit(server.update)
+    for delta in jnp.asarray(deltas):
+        update, state = step(delta, state)
+        updates.append(update)
+    return np.asarray(updates)
+
+
+def equations(kind, rate=0.1, b1=0.9, b2=0.99, eps=1e-3, inside=True):
+    m = v = v_hat = np.zeros(5)
+    if kind in ("fedadam", "fedyogi", "fedadagrad"):
+        v = v + eps**2
+    updates = []
+    for d in DELTAS:
+        m = b1 * m + (1 - b1) * d
+        if kind == "fedyogi":
+            v = v - (1 - b2) * d**2 * np.sign(v - d**2)
+        elif kind == "fedadagrad":
+            v = v + d**2
+        else:
+            v = b2 * v + (1 - b2) * d**2
+        v_hat = np.maximum(v_hat, v)
+        if kind == "fedams":
+            v_hat = np.maximum(v_hat, eps)
+            step = m / np.sqrt(v_hat)
+        elif kind == "fedamsgrad":
+            step = m / np.sqrt(v_hat + eps) if inside else m / (np.sqrt(v_hat) + eps)
+        else:
+            step = m / (np.sqrt(v) + eps)
+        updates.append(rate * step)
+    return np.asarray(updates)
+
+
+@pytest.mark.parametrize("kind", ["fedamsgrad", "fedams", "fedadam", "fedyogi"])
+def test_equations(kind):
+    made = getattr(afga_jax, kind)(0.1, b1=0.8, b2=0.95, eps=1e-3)
+    np.testing.assert_allclose(
+        run(made), equations(kind, b1=0.8, b2=0.95), rtol=1e-12, atol=1e-14
+    )
+
+
+def test_adagrad_equations():
+    made = afga_jax.fedadagrad(0.1, b1=0.8, eps=1e-3)
+    np.testing.assert_allclose(run(made), equations("fedadagrad", b1=0.8), rtol=1e-12)
+
+
+def test_eps_outside_the_root():
+    made = afga_jax.fedamsgrad(0.1, eps=1e-3, eps_inside=False)
+    expected = equations("fedamsgrad", inside=False)
+    np.testing.assert_allclose(run(made), expected, rtol=1e-12)
+
+
+def test_average_is_the_delta():
+    np.testing.assert_allclose(run(afga_jax.average(0.5)), DELTAS / 2)
+
+
+def test_fedamsgrad_is_optax_amsgrad_without_corrections_and_upside_down():
+    eps = 1e-6
+    other = optax.chain(
+        optax.scale_by_amsgrad(0.9, 0.99, eps=0.0, eps_root=eps), optax.scale(-0.1)
+    )
+    # optax always corrects for the bias, so undo it: t is known.
+    corrected = afga_jax.fedamsgrad(0.1, eps=eps, bias_correction=True)
+    np.testing.assert_allclose(run(corrected), -run(other), rtol=1e-10, atol=1e-14)
+    plain = afga_jax.fedamsgrad(0.1, eps=eps)
+    assert np.abs(run(plain) - run(corrected)).max() > 1e-3
+
+
+def test_updates_follow_the_delta():
+    update = run(afga_jax.fedamsgrad(0.1))[0]
+    np.testing.assert_array_equal(np.sign(update), np.sign(DELTAS[0]))
+
+
+def test_schedules():
+    falling = afga_jax.fedamsgrad(lambda count: 0.1 / (1 + count))
+    rates = 1 / (1 + np.arange(6))
+    constant = run(afga_jax.fedamsgrad(0.1))
+    np.testing.assert_allclose(run(falling), constant * rates[:, None], rtol=1e-12)
+
+
+def test_injected_hyperparams_can_be_changed():
+    server = optax.inject_hyperparams(afga_jax.fedamsgrad)(learning_rate=0.1, eps=1e-6)
+    state = server.init(jnp.zeros(5))
+    delta = jnp.asarray(DELTAS[0])
+    first, after = jax.jit(server.update)(delta, state)
+    after.hyperparams["learning_rate"] = jnp.asarray(0.2)
+    state.hyperparams["learning_rate"] = jnp.asarray(0.2)
+    doubled, _ = jax.jit(server.update)(delta, state)
+    np.testing.assert_allclose(doubled, 2 * first, rtol=1e-6)
+
+
+def test_chain_with_optax():
+    clipped = optax.chain(optax.clip(0.5), afga_jax.fedamsgrad(0.1))
+    expected = run(afga_jax.fedamsgrad(0.1), np.clip(DELTAS, -0.5, 0.5))
+    np.testing.assert_allclose(run(clipped), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["fedamsgrad", "fedams", "fedadam", "fedyogi"])
+def test_trees_and_dtypes(kind):
+    tree = {"a": jnp.ones((2, 3), jnp.float32), "b": [jnp.ones((), jnp.bfloat16)]}
+    server = getattr(afga_jax, kind)(0.1)
+    update, state = server.update(tree, server.init(tree))
+    chex.assert_trees_all_equal_shapes_and_dtypes(update, tree)
+    again, _ = server.update(tree, state)
+    chex.assert_tree_all_finite(again)
