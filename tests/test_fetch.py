@@ -87,13 +87,13 @@ def test_table_of_addresses_is_tfds_own():
         "fashion_mnist": 4,
         "mnist": 4,
     }.items():
-        registration = fetch.registered(catalog.find(name))
-        assert len(registration.originals) == count
-        for file in registration.originals:
+        originals = fetch.originals(catalog.find(name))
+        assert len(originals) == count
+        for file in originals:
             assert file.urls[0].endswith(file.name)
             assert len(file.sha256) == 64
             assert file.size > 4000
-    cifar = fetch.registered(catalog.find("cifar10")).originals[0]
+    (cifar,) = fetch.originals(catalog.find("cifar10"))
     assert (cifar.name, cifar.size) == ("cifar-10-binary.tar.gz", 170_052_171)
 
 

@@ -156,6 +156,7 @@ def test_broken_idx_file(content, reason, tmp_path):
         ({"readme": b""}, "0 text files instead of one"),
         ({"100.txt": bytes(21 << 20)}, "longer than 20,971,520 bytes"),
         ({"100.txt": b"\xff\xfe words"}, "can't decode"),
+        ({"100.txt": b"no play here"}, "no speaking role"),
         ({"100.txt": b"HAMLET\n\nby William Shakespeare\n"}, "no speaking role"),
     ],
 )

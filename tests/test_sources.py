@@ -204,6 +204,17 @@ def test_failed_write_leaves_what_was_there(access, monkeypatch):
     assert list(access.cache_dir.iterdir()) == [path]
 
 
+def test_whoever_reads_while_it_is_replaced_gets_a_whole_set(access):
+    before, after = (loopback.arrays_of("mnist", seed) for seed in (1, 2))
+    path = store(access, "mnist", before)
+    whole = path.read_bytes()
+    with open(path, "rb") as reader:
+        half = reader.read(len(whole) // 2)
+        store(access, "mnist", after)
+        assert half + reader.read() == whole
+    assert_same(cache.read("mnist", access.cache_dir)[0], after)
+
+
 def test_python_objects_are_not_stored(access):
     with pytest.raises(TypeError, match="references"):
         store(access, "mnist", {"names": np.array([{}, []], dtype=object)})

@@ -43,41 +43,34 @@ class Original(NamedTuple):
     sha256: str | None = None
 
 
-class Registration(NamedTuple):
-    """What TFDS knows of a data set that it has not prepared.
-
-    Attributes:
-      originals: The files to download.
-      label_names: Names of the classes as far as they are not in the files.
-    """
-
-    originals: tuple[Original, ...]
-    label_names: tuple[str, ...] = ()
-
-
-def registered(spec: Spec) -> Registration:
-    """Where the originals of a data set are, and what they must be.
+def originals(spec: Spec) -> tuple[Original, ...]:
+    """What must be downloaded for a data set; asking does not touch the network.
 
     Args:
       spec: The data set.
 
     Returns:
-      Addresses, sizes and checksums from TFDS's own table, for Shakespeare LEAF's
+      Addresses, sizes and checksums from TFDS's own table; for Shakespeare, LEAF's
       address.
     """
     if isinstance(spec, TextSpec):
-        return Registration((Original("1994-01-100.zip", _SHAKESPEARE_URLS),))
+        return (Original("1994-01-100.zip", _SHAKESPEARE_URLS),)
     # A second to import, and needless where the decoded cache has the data set.
     import tensorflow_datasets as tfds
 
-    builder = tfds.builder(spec.name)
-    originals = tuple(
+    return tuple(
         Original(url.rsplit("/", 1)[1], (url,), int(info.size), info.checksum)
-        for url, info in _url_infos(builder).items()
+        for url, info in _url_infos(tfds.builder_cls(spec.name)).items()
     )
-    # CIFAR's archives bring their label names along.
-    names = builder.info.features["label"].names if spec.form == "idx" else ()
-    return Registration(originals, tuple(names))
+
+
+def label_names(spec: Spec) -> tuple[str, ...]:
+    """TFDS's names of the classes, for a form whose originals do not hold them."""
+    if isinstance(spec, TextSpec) or spec.form != "idx":
+        return ()
+    import tensorflow_datasets as tfds
+
+    return tuple(tfds.builder(spec.name).info.features["label"].names)
 
 
 def download(

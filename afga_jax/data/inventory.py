@@ -50,8 +50,7 @@ def status(name: str, access: Access) -> Status:
         path = cache.path_of(name, access.cache_dir)
         return Status(name, "cached", path, path.stat().st_size)
     note = f"{found.folder} is {found.form}, which needs TensorFlow" if found else ""
-    originals = fetch.registered(spec).originals
-    return Status(name, "missing", None, 0, originals, note)
+    return Status(name, "missing", None, 0, fetch.originals(spec), note)
 
 
 def verify(name: str, access: Access) -> list[str]:

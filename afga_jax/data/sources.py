@@ -212,13 +212,13 @@ def _decode_prepared(spec: Spec, access: Access, found: prepared.Prepared) -> Ar
 
 
 def _fetch(spec: Spec, access: Access) -> Arrays:
-    registration = fetch.registered(spec)
+    originals = fetch.originals(spec)
     try:
         with cache.workspace(spec.name, access.cache_dir) as scratch:
             # Another process may have fetched it while this one waited.
             arrays = _cached(spec, access, None)
             if arrays is None:
-                arrays = _download_and_decode(spec, registration, access, scratch)
+                arrays = _download_and_decode(spec, originals, access, scratch)
                 origin = f"originals of {spec.name}"
                 cache.write(spec.name, access.cache_dir, arrays, origin, scratch)
             return arrays
@@ -228,7 +228,10 @@ def _fetch(spec: Spec, access: Access) -> Arrays:
 
 
 def _download_and_decode(
-    spec: Spec, registration: fetch.Registration, access: Access, scratch: Path
+    spec: Spec,
+    originals: tuple[fetch.Original, ...],
+    access: Access,
+    scratch: Path,
 ) -> Arrays:
     try:
         files = {
@@ -239,9 +242,9 @@ def _download_and_decode(
                 timeout=access.timeout,
                 attempts=access.attempts,
             )
-            for original in registration.originals
+            for original in originals
         }
-        arrays = archives.decode(spec, files, registration.label_names)
+        arrays = archives.decode(spec, files, fetch.label_names(spec))
     except DataError as error:
         raise missing(spec, access, f"and cannot be fetched ({error})") from error
     if found := content.problems(spec, arrays):
