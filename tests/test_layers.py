@@ -127,41 +127,46 @@ def test_norm_is_flax_batch_norm(x64, gelu, shape):
     )
 
 
-def plain_lstm(projected, kernel):
-    def step(state, drive):
+def plain_lstm(inputs, kernel, recurrent_kernel, bias):
+    def step(state, now):
         output, cell = state
-        i, f, g, o = jnp.split(drive + output @ kernel, 4, axis=1)
+        gates = now @ kernel + output @ recurrent_kernel + bias[None]
+        i, f, g, o = jnp.split(gates, 4, axis=1)
         cell = jax.nn.sigmoid(f) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
         output = jax.nn.sigmoid(o) * jnp.tanh(cell)
         return (output, cell), output
 
-    zeros = jnp.zeros((projected.shape[1], kernel.shape[0]), projected.dtype)
-    return lax.scan(step, (zeros, zeros), projected)[1]
+    shape = (inputs.shape[1], recurrent_kernel.shape[0])
+    zeros = jnp.zeros(shape, inputs.dtype)
+    return lax.scan(step, (zeros, zeros), inputs)[1]
 
 
 @pytest.mark.parametrize(
     ("time", "batch", "hidden"), [(1, 1, 1), (7, 3, 5), (20, 2, 8)]
 )
 def test_lstm_is_a_plain_scan(x64, time, batch, hidden):
-    operands = normal(0, time, batch, 4 * hidden), normal(1, hidden, 4 * hidden)
+    shapes = (time, batch, 3), (3, 4 * hidden), (hidden, 4 * hidden), (4 * hidden,)
+    operands = [normal(number, *shape) for number, shape in enumerate(shapes)]
     assert_same(layers.lstm, plain_lstm, *operands, tolerance=EXACT)
 
 
 def test_lstm_is_flax_lstm_cell(x64):
-    cell = nn.OptimizedLSTMCell(5, param_dtype=jnp.float64)
-    inputs, weights = normal(0, 4, 3, 6), normal(1, 6, 20)
-    recurrent, bias = normal(2, 5, 20), normal(3, 20)
+    inputs, kernel = normal(0, 4, 3, 6), normal(1, 6, 20)
+    recurrent_kernel, bias = normal(2, 5, 20), normal(3, 20)
     params = {}
     for number, gate in enumerate("ifgo"):
         columns = slice(5 * number, 5 * number + 5)
-        params[f"i{gate}"] = {"kernel": weights[:, columns]}
-        params[f"h{gate}"] = {"kernel": recurrent[:, columns], "bias": bias[columns]}
-    state = (jnp.zeros((3, 5)), jnp.zeros((3, 5)))
+        params[f"i{gate}"] = {"kernel": kernel[:, columns]}
+        params[f"h{gate}"] = {
+            "kernel": recurrent_kernel[:, columns],
+            "bias": bias[columns],
+        }
+    cell, state = nn.OptimizedLSTMCell(5), (jnp.zeros((3, 5)), jnp.zeros((3, 5)))
     expected = []
     for step in inputs:
         state, output = cell.apply({"params": params}, state, step)
         expected.append(output)
-    result = layers.lstm(inputs @ weights + bias[None, None], recurrent)
+    result = layers.lstm(inputs, kernel, recurrent_kernel, bias)
     chex.assert_trees_all_close(result, jnp.stack(expected), atol=EXACT)
 
 
@@ -211,7 +216,7 @@ CASES = {
         plain_norm(False),
         ((4, 5, 5, 6), (6,), (6,)),
     ),
-    "lstm": (layers.lstm, plain_lstm, ((6, 3, 16), (4, 16))),
+    "lstm": (layers.lstm, plain_lstm, ((6, 3, 5), (5, 16), (4, 16), (16,))),
 }
 
 

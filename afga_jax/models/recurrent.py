@@ -60,10 +60,9 @@ class LSTMLayer(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: Array) -> Array:
-        time, batch, features = inputs.shape
-        init, gates = bounded(self.hidden), 4 * self.hidden
+        features, gates = inputs.shape[-1], 4 * self.hidden
+        init = bounded(self.hidden)
         kernel = self.param("kernel", init, (features, gates))
-        recurrent = self.param("recurrent_kernel", init, (self.hidden, gates))
+        recurrent_kernel = self.param("recurrent_kernel", init, (self.hidden, gates))
         bias = self.param("bias", init, (gates,))
-        projected = inputs.reshape(-1, features) @ kernel + bias[None]
-        return lstm(projected.reshape(time, batch, gates), recurrent)
+        return lstm(inputs, kernel, recurrent_kernel, bias)

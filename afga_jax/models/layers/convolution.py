@@ -10,14 +10,21 @@ from functools import partial
 import jax
 from jax import lax
 
+from afga_jax.models.layers.boundary import materialise
+from afga_jax.models.layers.windows import (
+    LAYOUT,
+    Pads,
+    Pair,
+    explicit_padding,
+    filtered,
+    mirrored_padding,
+    pad,
+)
 from afga_jax.typing import Array
-
-Pair = tuple[int, int]
-LAYOUT = ("NHWC", "HWIO", "NHWC")
 
 
 def convolution(
-    inputs: Array, kernel: Array, strides: Pair = (1, 1), padding="SAME"
+    inputs: Array, kernel: Array, strides: Pair = (1, 1), padding: str | Pads = "SAME"
 ) -> Array:
     """y[b, h, w, o] = Σ x[b, s·h + i − p, s·w + j − p, c] · k[i, j, c, o].
 
@@ -32,21 +39,6 @@ def convolution(
     """
     pads = explicit_padding(inputs.shape[1:3], kernel.shape[:2], strides, padding)
     return _convolution(inputs, kernel, tuple(strides), pads)
-
-
-def explicit_padding(image: Pair, window: Pair, strides: Pair, padding):
-    """The padding in pixels, ((top, bottom), (left, right)), of a named padding."""
-    if isinstance(padding, str):
-        padding = lax.padtype_to_pads(image, window, strides, padding.upper())
-    pads = tuple((int(low), int(high)) for low, high in padding)
-    for axis, (low, high) in enumerate(pads):
-        if image[axis] + low + high < window[axis]:
-            raise ValueError(
-                f"a window of {window[axis]} pixels does not fit into an image of "
-                f"{image[axis]} pixels padded by {low} and {high}; use a smaller "
-                "window or more padding"
-            )
-    return pads
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
@@ -91,6 +83,10 @@ def _forward_cpu(inputs, kernel, *, strides, padding):
         return _matmul(inputs[:, :: strides[0], :: strides[1]], kernel[0, 0])
     if _is_patches(inputs, kernel, strides, padding):
         return _matmul(_patches(inputs, strides), kernel.reshape(-1, kernel.shape[3]))
+    if kernel.shape[2] == 1:
+        # The native convolution has nothing to vectorise in one input channel.
+        one_channel = partial(filtered, strides=strides)
+        return materialise(one_channel, pad(inputs, padding), kernel[:, :, 0])
     return _native(inputs, kernel, strides=strides, padding=padding)
 
 
@@ -107,17 +103,9 @@ def _backward_cpu(inputs, kernel, gradient, *, strides, padding):
 
 def _input_gradient(inputs, kernel, gradient, strides, padding):
     """Spread the gradient by the stride, then convolve with the mirrored kernel."""
-    pads = [
-        (size - 1 - low, image - 1 - (out - 1) * stride + low)
-        for size, (low, _), image, out, stride in zip(
-            kernel.shape[:2],
-            padding,
-            inputs.shape[1:3],
-            gradient.shape[1:3],
-            strides,
-            strict=True,
-        )
-    ]
+    pads = mirrored_padding(
+        inputs.shape[1:3], gradient.shape[1:3], kernel.shape[:2], strides, padding
+    )
     return lax.conv_general_dilated(
         gradient,
         kernel[::-1, ::-1].swapaxes(2, 3),
