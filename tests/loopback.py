@@ -73,16 +73,19 @@ def cifar_members(name: str, arrays) -> dict[str, bytes]:
 
 
 def cifar_records(name: str, images, labels) -> bytes:
-    coarse = b"\x13" if name == "cifar100" else b""
-    return b"".join(
-        coarse + bytes([label]) + image.transpose(2, 0, 1).tobytes()
-        for image, label in zip(images, labels, strict=True)
-    )
+    """One record per image: the coarse label where there is one, the label, planes."""
+    planes = images.transpose(0, 3, 1, 2).reshape(len(images), -1)
+    columns = [labels[:, None].astype(np.uint8), planes]
+    if name == "cifar100":
+        columns.insert(0, np.full((len(images), 1), 19, np.uint8))
+    return np.concatenate(columns, axis=1).tobytes()
 
 
-def tar_of(members: dict[str, bytes]) -> bytes:
+def tar_of(members: dict[str, bytes], compresslevel: int = 1) -> bytes:
     file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as archive:
+    with tarfile.open(
+        fileobj=file, mode="w:gz", compresslevel=compresslevel
+    ) as archive:
         for name, content in members.items():
             information = tarfile.TarInfo(name)
             information.size = len(content)
