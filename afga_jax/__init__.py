@@ -13,6 +13,7 @@ from afga_jax.algorithms import (
     compose,
     defaults,
 )
+from afga_jax.evaluate import evaluate
 from afga_jax.kernels import gossip
 from afga_jax.recipe import FederatedState, Recipe, RoundInfo
 from afga_jax.server import (
@@ -44,6 +45,7 @@ __all__ = [
     "clustering",
     "compose",
     "defaults",
+    "evaluate",
     "fedadagrad",
     "fedadam",
     "fedams",

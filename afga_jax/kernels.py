@@ -75,8 +75,15 @@ class Shifts:
         def mix(x):
             grid = x.reshape(*self.shape, *x.shape[1:])
             axes = tuple(range(len(self.shape)))
-            copies = [jnp.roll(grid, offset, axes) for offset in self.offsets]
-            return (sum(copies[1:], copies[0]) * (1 / len(copies))).reshape(x.shape)
+            # By differences, so that where all agree nothing changes, not even by
+            # rounding.
+            moves = [
+                jnp.roll(grid, offset, axes) - grid
+                for offset in self.offsets
+                if any(offset)
+            ]
+            change = sum(moves, jnp.zeros((), x.dtype)) * (1 / len(self.offsets))
+            return (grid + change).reshape(x.shape)
 
         return jax.tree.map(mix, tree)
 

@@ -101,7 +101,7 @@ class FederatedState:
 
 
 class RoundInfo(NamedTuple):
-    """Diagnostics of a round; means over its cycles, sums for counts.
+    """Diagnostics of a round; counts are summed over its cycles, norms averaged.
 
     Attributes:
       loss: Mean training loss over the computed gradients, before each step.

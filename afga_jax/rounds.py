@@ -69,7 +69,7 @@ def run_round(
     if plan is None:
         plan = make_plan(recipe.participation, recipe.order, key, state.round)
     if recipe.pooled and data.sizes.shape[0] > 1:
-        data = data.pooled()
+        data = data.pooled()  # where it cannot be traced, pass pooled data instead
     _check_population(recipe, data)
 
     def cycle(state, number):
@@ -214,12 +214,16 @@ def _flat_active(part: CyclePlan, num_clients: int) -> tuple[Array, Array | None
 
 
 def _over_cycles(infos: RoundInfo) -> RoundInfo:
-    means = jax.tree.map(lambda x: x.mean(0), infos)
-    sums = jax.tree.map(lambda x: x.sum(0), infos)
-    return means._replace(
-        gradients=sums.gradients,
-        uploads=sums.uploads,
-        idle_uploads=sums.idle_uploads,
+    share = infos.gradients / jnp.maximum(infos.gradients.sum(), 1)
+    loss, metrics = rows.weighted_sum(share, (infos.loss, infos.metrics))
+    return RoundInfo(
+        loss=loss,
+        metrics=metrics,
+        delta_norm=infos.delta_norm.mean(),
+        spread=infos.spread.mean(),
+        gradients=infos.gradients.sum(),
+        uploads=infos.uploads.sum(),
+        idle_uploads=infos.idle_uploads.sum(),
     )
 
 

@@ -30,6 +30,7 @@ class Trainer:
         self.algorithm = algorithm
         self.capacity = capacity
         rounds = functools.partial(_rounds, algorithm, capacity)
+        self._pooled = None
         self._init = jax.jit(algorithm.init)
         self._run = jax.jit(rounds, donate_argnames="state")
 
@@ -59,8 +60,17 @@ class Trainer:
                 f"rounds = {rounds}, but it must be <= capacity = {self.capacity}: "
                 "call run several times, or raise capacity."
             )
+        data = self._prepared(data)
         state, infos = self._run(key, state=state, data=data, rounds=rounds)
         return state, jax.tree.map(lambda x: x[:rounds], infos)
+
+    def _prepared(self, data: ClientData) -> ClientData:
+        """Pools the data of a centralised algorithm, once, before it is traced."""
+        if not self.algorithm.recipe.pooled or data.sizes.shape[0] == 1:
+            return data
+        if self._pooled is None or self._pooled[0] is not data:
+            self._pooled = (data, data.pooled())
+        return self._pooled[1]
 
 
 def fit(

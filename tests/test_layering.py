@@ -7,7 +7,8 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "afga_jax"
 ORDER = [
-    "typing checks keys",
+    "typing",
+    "checks keys",
     "topology clustering rows execute",
     "kernels participation corrections local server",
     "mixing",
@@ -15,7 +16,7 @@ ORDER = [
     "client aggregate",
     "rounds",
     "algorithms",
-    "models data",
+    "models data evaluate",
     "train",
     "__init__",
 ]

@@ -25,8 +25,6 @@ QUICK = {
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,
 }
-# `RoundInfo.loss` weighs cycles alike, however many gradients each of them computed.
-LOSS_OVER_CYCLES = {"fedcluster unequal"}
 
 close = partial(np.testing.assert_allclose, rtol=0, atol=1e-10)
 
@@ -38,19 +36,10 @@ def test_round_is_the_papers_box(name, x64):
         params, stats = flat(state)
         close(params, expected.params)
         close(stats, expected.stats)
-        if name not in LOSS_OVER_CYCLES:
-            close(info.loss, np.mean(expected.losses))
+        close(info.loss, np.mean(expected.losses))
         assert info.gradients == len(expected.losses)
         assert info.uploads == expected.uploads
     assert np.abs(params - start).max() > 0.01
-
-
-@pytest.mark.xfail(raises=AssertionError, reason="cycles are weighted alike")
-@pytest.mark.parametrize("name", LOSS_OVER_CYCLES)
-def test_loss_is_the_mean_over_gradients(name, x64):
-    _, rounds = run(CASES[name])
-    for _, info, expected in rounds:
-        close(info.loss, np.mean(expected.losses))
 
 
 def run(case: Case):

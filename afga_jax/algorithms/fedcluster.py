@@ -16,13 +16,13 @@ def fedcluster(options: Options) -> Recipe:
     A round is K cycles: the inner algorithm inside one cluster, then the server's step.
     Uploads are weighted by data size within their cluster, as the paper has it.
     """
-    recipe = lookup(options.inner)(
-        options.replace(weighting=options.weighting or "size")
-    )
-    if recipe.server is None or recipe.pooled or lookup(options.inner) is fedcluster:
+    inner = lookup(options.inner)
+    if inner is not fedcluster:
+        recipe = inner(options.replace(weighting=options.weighting or "size"))
+    if inner is fedcluster or recipe.server is None or recipe.pooled:
         raise ValueError(
-            f"inner = {options.inner!r}, but a cycle must end with a server's step: "
-            "take an algorithm with a server, such as 'fedavg' or 'fedamsgrad'."
+            f"inner = {options.inner!r}, but a cycle must end with one step of the "
+            "server: take an algorithm with a server, such as 'fedavg' or 'fedamsgrad'."
         )
     order = in_turns(recipe.clustering.num_clusters, shuffle=options.shuffle)
     return recipe._replace(order=order)

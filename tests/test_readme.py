@@ -1,0 +1,27 @@
+"""The README's Python runs as printed."""
+
+import re
+from pathlib import Path
+
+import afga_jax
+
+README = Path(__file__).parents[1] / "README.md"
+
+
+def test_python_blocks(capsys):
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    assert len(blocks) == 2
+    names = {}
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), names)
+    printed = capsys.readouterr().out
+    accuracies = [float(number) for number in re.findall(r"accuracy (\S+)", printed)]
+    assert len(accuracies) == 2
+    assert min(accuracies) > 0.7
+    assert afga_jax.ALGORITHMS.pop("lazy_gossip").defaults["local_lr"] == 0.1
+
+
+def test_every_algorithm_is_in_the_table():
+    text = README.read_text()
+    for name in afga_jax.ALGORITHMS:
+        assert f"`{name}`" in text
