@@ -1,0 +1,188 @@
+"""`python -m experiments.data` in processes of its own: together, killed, cut short."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import loopback
+import numpy as np
+import pytest
+
+from afga_jax.data import cache
+
+ROOT = Path(__file__).parent.parent
+# Each starts a process or more, which takes seconds to import.
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def server():
+    with loopback.serving() as running:
+        yield running
+
+
+def start(tmp_path, server, *arguments, before=None, program=None, **environment):
+    """Starts the command, or another program, with small sets as the papers' sets."""
+    stand_ins = tmp_path / "stand_ins.json"
+    if not stand_ins.exists():
+        named = {
+            name: server.stand_in(
+                name, loopback.originals_of(name, loopback.arrays_of(name))
+            )
+            for name in ("cifar10", "mnist")
+        }
+        stand_ins.write_text(json.dumps(named))
+    (tmp_path / "tfds").mkdir(exist_ok=True)
+    inherited = {
+        key: value for key, value in os.environ.items() if not key.startswith("AFGA_")
+    }
+    places = {
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
+        "TFDS_DATA_DIR": str(tmp_path / "tfds"),
+        "AFGA_CACHE_DIR": str(tmp_path / "cache"),
+    }
+    command = ["-c", program] if program else [str(ROOT / "tests" / "loopback.py")]
+    return subprocess.Popen(
+        [sys.executable, *command, str(stand_ins), *arguments],
+        env=inherited | places | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=before,
+    )
+
+
+def finish(process):
+    output, errors = process.communicate(timeout=120)
+    return process.returncode, output, errors
+
+
+def test_flags_and_exit_code(tmp_path, server):
+    process = start(tmp_path, server, "fetch", "cifar10", "--offline")
+    code, output, errors = finish(process)
+    assert (code, output) == (1, "")
+    (line,) = errors.splitlines()
+    assert line.startswith(f"error: cifar10 is neither prepared under {tmp_path}")
+    assert server.requests == []
+
+
+def test_two_processes_fetch_the_same_set(tmp_path, server):
+    asked, both_there = threading.Event(), threading.Event()
+    path = "/cifar10/cifar10.tar.gz"
+    first = start(tmp_path, server, "fetch", "cifar10")
+    content = server.files[path]
+
+    def answer_when_both_are_there(handler):
+        asked.set()
+        both_there.wait(60)
+        loopback.answer(handler, content)
+
+    server.files[path] = answer_when_both_are_there
+    assert asked.wait(60)
+    second = start(tmp_path, server, "fetch", "cifar10")
+    note = second.stderr.readline()
+    both_there.set()
+    assert note == "note: Another process works on cifar10; waiting for it.\n"
+    for process in (first, second):
+        code, output, errors = finish(process)
+        assert (code, errors) == (0, "")
+        assert output.startswith("cifar10: cached")
+    assert server.requests == [path]
+    assert os.listdir(tmp_path / "cache") == ["cifar10.npz"]
+
+
+@pytest.mark.parametrize("moment", ["download", "decoded"])
+def test_killed_in_the_middle_then_success(moment, tmp_path, server):
+    reached, path = threading.Event(), "/cifar10/cifar10.tar.gz"
+    # The second moment: the decoded file is written and about to get its name.
+    program = (
+        "import json, os, sys, time, loopback\n"
+        "from experiments import data\n"
+        "loopback.register(json.load(open(sys.argv.pop(1))))\n"
+        "os.replace = lambda *paths: (print('ready', flush=True), time.sleep(60))\n"
+        "data.run()\n"
+    )
+    process = start(
+        tmp_path,
+        server,
+        "fetch",
+        "cifar10",
+        program=program if moment == "decoded" else None,
+    )
+    content = server.files[path]
+
+    def half(handler):
+        loopback.answer(handler, content[: len(content) // 2], promised=len(content))
+        reached.set()
+        threading.Event().wait(5)
+
+    if moment == "download":
+        server.files[path] = half
+        assert reached.wait(60)
+    else:
+        assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGKILL)
+    finish(process)
+    left = os.listdir(tmp_path / "cache")
+    assert "cifar10.npz" not in left
+    assert ".cifar10.partial" in left
+    server.files[path] = content
+    code, output, errors = finish(start(tmp_path, server, "fetch", "cifar10"))
+    assert (code, errors) == (0, "")
+    assert output.startswith("cifar10: cached")
+    assert os.listdir(tmp_path / "cache") == ["cifar10.npz"]
+    arrays, _ = cache.read("cifar10", tmp_path / "cache")
+    expected = loopback.arrays_of("cifar10")
+    np.testing.assert_array_equal(arrays["train_inputs"], expected["train_inputs"])
+
+
+@pytest.mark.parametrize("victim", ["archive", "decoded file"])
+def test_full_disk_leaves_nothing(victim, tmp_path, server):
+    files = loopback.originals_of("cifar10", loopback.arrays_of("cifar10"))
+    archive_size = len(files["cifar10.tar.gz"])
+    limit = {"archive": archive_size - 1, "decoded file": archive_size + 1}[victim]
+
+    # A file that cannot grow fails as on a full disk, with another number of error.
+    def limited():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    process = start(
+        tmp_path,
+        server,
+        "fetch",
+        "cifar10",
+        before=limited,
+        PYTHONDONTWRITEBYTECODE="1",
+    )
+    code, output, errors = finish(process)
+    assert (code, output) == (1, "")
+    (line,) = errors.splitlines()
+    assert "cannot be written (File too large)" in line
+    assert os.listdir(tmp_path / "cache") == []
+
+
+def test_no_tensorflow_from_the_fetch_to_a_training_step(tmp_path, server):
+    program = (
+        "import json, sys, loopback\n"
+        "loopback.register(json.load(open(sys.argv[1])))\n"
+        "import afga_jax\n"
+        "import jax, jax.numpy as jnp\n"
+        "from afga_jax.data import sources\n"
+        "data = sources.load('mnist')\n"
+        "inputs = jnp.asarray(data.train_inputs.reshape(50, -1), jnp.float32) / 255\n"
+        "def loss(weights):\n"
+        "    scores = jax.nn.log_softmax(inputs @ weights)\n"
+        "    return -jnp.mean(scores[jnp.arange(50), data.train_targets])\n"
+        "weights = jnp.zeros((784, 10))\n"
+        "step = jax.jit(lambda w: w - 0.1 * jax.grad(loss)(w))\n"
+        "assert loss(step(weights)) < loss(weights)\n"
+        "print('tensorflow' in sys.modules, 'tensorflow_datasets' in sys.modules)\n"
+    )
+    code, output, errors = finish(start(tmp_path, server, program=program))
+    assert (code, output, errors) == (0, "False True\n", "")
+    assert len(server.requests) == 4
