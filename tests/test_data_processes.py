@@ -16,6 +16,8 @@ import pytest
 from afga_jax.data import cache
 
 ROOT = Path(__file__).parent.parent
+# Seconds until a process counts as stuck; a busy machine takes long to import.
+PATIENCE = 300
 # Each starts a process or more, which takes seconds to import.
 pytestmark = pytest.mark.slow
 
@@ -26,18 +28,18 @@ def server():
         yield running
 
 
-def start(tmp_path, server, *arguments, before=None, program=None, **environment):
+@pytest.fixture
+def start(tmp_path, server):
     """Starts the command, or another program, with small sets as the papers' sets."""
     stand_ins = tmp_path / "stand_ins.json"
-    if not stand_ins.exists():
-        named = {
-            name: server.stand_in(
-                name, loopback.originals_of(name, loopback.arrays_of(name))
-            )
-            for name in ("cifar10", "mnist")
-        }
-        stand_ins.write_text(json.dumps(named))
-    (tmp_path / "tfds").mkdir(exist_ok=True)
+    named = {
+        name: server.stand_in(
+            name, loopback.originals_of(name, loopback.arrays_of(name))
+        )
+        for name in ("cifar10", "mnist")
+    }
+    stand_ins.write_text(json.dumps(named))
+    (tmp_path / "tfds").mkdir()
     inherited = {
         key: value for key, value in os.environ.items() if not key.startswith("AFGA_")
     }
@@ -46,24 +48,35 @@ def start(tmp_path, server, *arguments, before=None, program=None, **environment
         "TFDS_DATA_DIR": str(tmp_path / "tfds"),
         "AFGA_CACHE_DIR": str(tmp_path / "cache"),
     }
-    command = ["-c", program] if program else [str(ROOT / "tests" / "loopback.py")]
-    return subprocess.Popen(
-        [sys.executable, *command, str(stand_ins), *arguments],
-        env=inherited | places | environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=before,
-    )
+    started = []
+
+    def begin(*arguments, before=None, program=None, **environment):
+        command = ["-c", program] if program else [str(ROOT / "tests" / "loopback.py")]
+        process = subprocess.Popen(
+            [sys.executable, *command, str(stand_ins), *arguments],
+            env=inherited | places | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=before,
+        )
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        process.kill()
+        with process:
+            pass
 
 
 def finish(process):
-    output, errors = process.communicate(timeout=120)
+    output, errors = process.communicate(timeout=PATIENCE)
     return process.returncode, output, errors
 
 
-def test_flags_and_exit_code(tmp_path, server):
-    process = start(tmp_path, server, "fetch", "cifar10", "--offline")
+def test_flags_and_exit_code(tmp_path, server, start):
+    process = start("fetch", "cifar10", "--offline")
     code, output, errors = finish(process)
     assert (code, output) == (1, "")
     (line,) = errors.splitlines()
@@ -71,20 +84,20 @@ def test_flags_and_exit_code(tmp_path, server):
     assert server.requests == []
 
 
-def test_two_processes_fetch_the_same_set(tmp_path, server):
+def test_two_processes_fetch_the_same_set(tmp_path, server, start):
     asked, both_there = threading.Event(), threading.Event()
     path = "/cifar10/cifar10.tar.gz"
-    first = start(tmp_path, server, "fetch", "cifar10")
     content = server.files[path]
 
     def answer_when_both_are_there(handler):
         asked.set()
-        both_there.wait(60)
+        both_there.wait(PATIENCE)
         loopback.answer(handler, content)
 
     server.files[path] = answer_when_both_are_there
-    assert asked.wait(60)
-    second = start(tmp_path, server, "fetch", "cifar10")
+    first = start("fetch", "cifar10", f"--timeout={PATIENCE}")
+    assert asked.wait(PATIENCE)
+    second = start("fetch", "cifar10")
     note = second.stderr.readline()
     both_there.set()
     assert note == "note: Another process works on cifar10; waiting for it.\n"
@@ -97,42 +110,39 @@ def test_two_processes_fetch_the_same_set(tmp_path, server):
 
 
 @pytest.mark.parametrize("moment", ["download", "decoded"])
-def test_killed_in_the_middle_then_success(moment, tmp_path, server):
-    reached, path = threading.Event(), "/cifar10/cifar10.tar.gz"
-    # The second moment: the decoded file is written and about to get its name.
-    program = (
-        "import json, os, sys, time, loopback\n"
-        "from experiments import data\n"
-        "loopback.register(json.load(open(sys.argv.pop(1))))\n"
-        "os.replace = lambda *paths: (print('ready', flush=True), time.sleep(60))\n"
-        "data.run()\n"
-    )
-    process = start(
-        tmp_path,
-        server,
-        "fetch",
-        "cifar10",
-        program=program if moment == "decoded" else None,
-    )
+def test_killed_in_the_middle_then_success(moment, tmp_path, server, start):
+    reached, over = threading.Event(), threading.Event()
+    path = "/cifar10/cifar10.tar.gz"
     content = server.files[path]
 
     def half(handler):
         loopback.answer(handler, content[: len(content) // 2], promised=len(content))
         reached.set()
-        threading.Event().wait(5)
+        over.wait(PATIENCE)
 
     if moment == "download":
         server.files[path] = half
-        assert reached.wait(60)
+        process = start("fetch", "cifar10", f"--timeout={PATIENCE}")
+        assert reached.wait(PATIENCE)
     else:
+        # The decoded file is written and about to get its name.
+        program = (
+            "import json, os, sys, time, loopback\n"
+            "from experiments import data\n"
+            "loopback.register(json.load(open(sys.argv.pop(1))))\n"
+            "os.replace = lambda *_: (print('ready', flush=True), time.sleep(900))\n"
+            "data.run()\n"
+        )
+        process = start("fetch", "cifar10", program=program)
         assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGKILL)
     finish(process)
+    over.set()
     left = os.listdir(tmp_path / "cache")
     assert "cifar10.npz" not in left
     assert ".cifar10.partial" in left
     server.files[path] = content
-    code, output, errors = finish(start(tmp_path, server, "fetch", "cifar10"))
+    code, output, errors = finish(start("fetch", "cifar10"))
     assert (code, errors) == (0, "")
     assert output.startswith("cifar10: cached")
     assert os.listdir(tmp_path / "cache") == ["cifar10.npz"]
@@ -142,7 +152,7 @@ def test_killed_in_the_middle_then_success(moment, tmp_path, server):
 
 
 @pytest.mark.parametrize("victim", ["archive", "decoded file"])
-def test_full_disk_leaves_nothing(victim, tmp_path, server):
+def test_full_disk_leaves_nothing(victim, tmp_path, server, start):
     files = loopback.originals_of("cifar10", loopback.arrays_of("cifar10"))
     archive_size = len(files["cifar10.tar.gz"])
     limit = {"archive": archive_size - 1, "decoded file": archive_size + 1}[victim]
@@ -152,8 +162,6 @@ def test_full_disk_leaves_nothing(victim, tmp_path, server):
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
     process = start(
-        tmp_path,
-        server,
         "fetch",
         "cifar10",
         before=limited,
@@ -166,7 +174,7 @@ def test_full_disk_leaves_nothing(victim, tmp_path, server):
     assert os.listdir(tmp_path / "cache") == []
 
 
-def test_no_tensorflow_from_the_fetch_to_a_training_step(tmp_path, server):
+def test_no_tensorflow_from_the_fetch_to_a_training_step(tmp_path, server, start):
     program = (
         "import json, sys, loopback\n"
         "loopback.register(json.load(open(sys.argv[1])))\n"
@@ -183,6 +191,6 @@ def test_no_tensorflow_from_the_fetch_to_a_training_step(tmp_path, server):
         "assert loss(step(weights)) < loss(weights)\n"
         "print('tensorflow' in sys.modules, 'tensorflow_datasets' in sys.modules)\n"
     )
-    code, output, errors = finish(start(tmp_path, server, program=program))
+    code, output, errors = finish(start(program=program))
     assert (code, output, errors) == (0, "False True\n", "")
     assert len(server.requests) == 4
