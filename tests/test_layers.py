@@ -66,7 +66,8 @@ WINDOWS = [
 ]
 
 
-@pytest.mark.parametrize("channels", [(1, 4), (3, 2)])
+# One, few and many input channels take different ways to the kernel's gradient.
+@pytest.mark.parametrize("channels", [(1, 4), (3, 2), (64, 2)])
 @pytest.mark.parametrize(("kernel", "strides", "padding"), WINDOWS)
 def test_convolution_is_flax_conv(x64, kernel, strides, padding, channels):
     weights = normal(1, *kernel, *channels)

@@ -8,6 +8,7 @@ So both gradients are written here as convolutions that have that layout to begi
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 from jax import lax
 
 from afga_jax.models.layers.boundary import materialise
@@ -19,6 +20,8 @@ from afga_jax.models.layers.windows import (
     filtered,
     mirrored_padding,
     pad,
+    taps,
+    under,
 )
 from afga_jax.typing import Array
 
@@ -117,6 +120,25 @@ def _input_gradient(inputs, kernel, gradient, strides, padding):
 
 
 def _kernel_gradient(inputs, kernel, gradient, strides, padding):
+    # Few channels make matmuls too thin, many make the convolution's kernel, which is
+    # the whole gradient image, too large.
+    if kernel.shape[2] >= 64:
+        return _kernel_gradient_by_taps(inputs, kernel, gradient, strides, padding)
+    return _kernel_gradient_by_convolution(inputs, kernel, gradient, strides, padding)
+
+
+def _kernel_gradient_by_taps(inputs, kernel, gradient, strides, padding):
+    """∂k[i, j] = Xᵀ ∂Y, one matmul per tap, X the pixels that the tap sees."""
+    window, (channels, features) = kernel.shape[:2], kernel.shape[2:]
+    padded, rows = pad(inputs, padding), gradient.reshape(-1, features)
+    products = [
+        under(padded, tap, gradient.shape[1:3], strides).reshape(-1, channels).T @ rows
+        for tap in taps(window)
+    ]
+    return jnp.stack(products).reshape(kernel.shape)
+
+
+def _kernel_gradient_by_convolution(inputs, kernel, gradient, strides, padding):
     """Convolve with the gradient as the kernel: samples become channels."""
     pads = [
         (low, size - image - low + (out - 1) * stride)
@@ -129,7 +151,7 @@ def _kernel_gradient(inputs, kernel, gradient, strides, padding):
             strict=True,
         )
     ]
-    transposed = lax.conv_general_dilated(
+    by_channel = lax.conv_general_dilated(
         inputs.transpose(3, 1, 2, 0),
         gradient.transpose(1, 2, 0, 3),
         (1, 1),
@@ -137,7 +159,7 @@ def _kernel_gradient(inputs, kernel, gradient, strides, padding):
         rhs_dilation=strides,
         dimension_numbers=LAYOUT,
     )
-    return transposed.transpose(1, 2, 0, 3)
+    return by_channel.transpose(1, 2, 0, 3)
 
 
 def _is_pointwise(kernel, padding):
