@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from sklearn.cluster import KMeans
 
 from afga_jax import checks
 
@@ -120,6 +119,9 @@ def similar(histograms: np.ndarray, num_clusters: int, *, seed: int = 0) -> Clus
             f"client {int(np.argmin(totals))} has an empty histogram, but each needs "
             ">= 1 sample: leave out empty clients."
         )
+    # Half of the package's import time, for one function.
+    from sklearn.cluster import KMeans
+
     means = KMeans(num_clusters, n_init=4, random_state=seed)
     return from_labels(means.fit_predict(histograms / totals))
 
