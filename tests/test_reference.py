@@ -20,11 +20,6 @@ from afga_jax.keys import batch_key
 
 CLIENTS, STEPS, ROUNDS = 9, 4, 4
 SIZES = [2, 5, 3, 7, 4, 6, 2, 5, 3]
-# Compiling takes nearly all the time, and these programs run four times.
-QUICK = {
-    "xla_backend_optimization_level": 0,
-    "xla_llvm_disable_expensive_passes": True,
-}
 
 close = partial(np.testing.assert_allclose, rtol=0, atol=1e-10)
 
@@ -56,7 +51,7 @@ def run(case: Case):
     )
     data, key = toy.clients(CLIENTS, sizes=SIZES), jax.random.key(3)
 
-    @partial(jax.jit, compiler_options=QUICK)
+    @jax.jit
     def advance(state):
         plan = algorithm.plan(key, state.round)
         return plan, *algorithm.round(key, state, data, plan)
