@@ -68,7 +68,7 @@ def run_round(
     """
     if plan is None:
         plan = make_plan(recipe.participation, recipe.order, key, state.round)
-    if recipe.pooled and data.sizes.shape[0] > 1:
+    if recipe.pooled and len(data.sizes) > 1:
         data = data.pooled()  # where it cannot be traced, pass pooled data instead
     _check_population(recipe, data)
 
@@ -241,7 +241,7 @@ def _over_cycles(infos: RoundInfo) -> RoundInfo:
 
 
 def _check_population(recipe: Recipe, data: ClientData) -> None:
-    have, want = data.sizes.shape[0], recipe.clustering.num_clients
+    have, want = len(data.sizes), recipe.clustering.num_clients
     if have != want:
         raise ValueError(
             f"data has {have} clients, but the algorithm was built with num_clients = "

@@ -66,7 +66,7 @@ class Trainer:
 
     def _prepared(self, data: ClientData) -> ClientData:
         """Pools the data of a centralised algorithm, once, before it is traced."""
-        if not self.algorithm.recipe.pooled or data.sizes.shape[0] == 1:
+        if not self.algorithm.recipe.pooled or len(data.sizes) == 1:
             return data
         if self._pooled is None or self._pooled[0] is not data:
             self._pooled = (data, data.pooled())

@@ -51,7 +51,7 @@ class ClientData(Protocol):
 
     @property
     def sizes(self) -> Any:
-        """Number of samples of each client; indexable with an array of client ids."""
+        """Samples of each client: indexable with an array of ids, and of a length."""
 
     def indices(self, client: Array) -> Array:
         """The client's sample indices, padded to a common length by valid ones."""
