@@ -9,11 +9,10 @@ import pytest
 from jax import lax
 
 from afga_jax.models import layers
+from afga_jax.models.layers.boundary import materialise
 
 ROUNDING = 1e-5  # float32 sums of a few hundred terms of size one
 EXACT = 1e-10  # float64
-
-IMAGES = [(3, 8, 8), (2, 9, 6)]
 
 
 def normal(seed, *shape):
@@ -52,59 +51,57 @@ def plain_convolution(strides, padding, groups=1):
     return apply
 
 
-# Kernel, strides, padding: each of the special forms, and odd ones in every direction.
+# Window, strides, padding, image: each of the special forms, and odd ones everywhere.
 WINDOWS = [
-    ((1, 1), (1, 1), "SAME"),
-    ((1, 1), (2, 2), "VALID"),
-    ((2, 2), (2, 2), "VALID"),
-    ((2, 2), (2, 2), "SAME"),
-    ((3, 3), (1, 1), "SAME"),
-    ((3, 3), (2, 2), ((1, 1), (1, 1))),
-    ((5, 5), (1, 1), "SAME"),
-    ((4, 2), (2, 1), ((2, 1), (0, 3))),
-    ((2, 3), (1, 3), "VALID"),
+    ((1, 1), (1, 1), "SAME", (5, 4)),
+    ((1, 1), (2, 2), "VALID", (9, 6)),
+    ((2, 2), (2, 2), "VALID", (8, 6)),
+    ((2, 2), (2, 2), "VALID", (9, 7)),
+    ((2, 2), (2, 2), "SAME", (9, 6)),
+    ((3, 3), (1, 1), "SAME", (6, 7)),
+    ((3, 3), (2, 2), ((1, 1), (1, 1)), (8, 8)),
+    ((5, 5), (1, 1), "SAME", (8, 6)),
+    ((4, 2), (2, 1), ((2, 1), (0, 3)), (7, 5)),
+    ((2, 3), (1, 3), "VALID", (5, 9)),
 ]
 
 
 # One, few and many input channels take different ways to the kernel's gradient.
 @pytest.mark.parametrize("channels", [(1, 4), (3, 2), (64, 2)])
-@pytest.mark.parametrize(("kernel", "strides", "padding"), WINDOWS)
-def test_convolution_is_flax_conv(x64, kernel, strides, padding, channels):
+@pytest.mark.parametrize(("kernel", "strides", "padding", "image"), WINDOWS)
+def test_convolution_is_flax_conv(x64, kernel, strides, padding, image, channels):
     weights = normal(1, *kernel, *channels)
-    for shape in IMAGES:
-        assert_same(
-            lambda x, k: layers.convolution(x, k, strides, padding),
-            plain_convolution(strides, padding),
-            normal(0, *shape, channels[0]),
-            weights,
-            tolerance=EXACT,
-        )
+    assert_same(
+        lambda x, k: layers.convolution(x, k, strides, padding),
+        plain_convolution(strides, padding),
+        normal(0, 3, *image, channels[0]),
+        weights,
+        tolerance=EXACT,
+    )
 
 
-@pytest.mark.parametrize(("kernel", "strides", "padding"), WINDOWS)
-def test_depthwise_is_flax_conv_with_groups(x64, kernel, strides, padding):
+@pytest.mark.parametrize(("kernel", "strides", "padding", "image"), WINDOWS)
+def test_depthwise_is_flax_conv_with_groups(x64, kernel, strides, padding, image):
     weights = normal(1, *kernel, 1, 6)
-    for shape in IMAGES:
-        assert_same(
-            lambda x, k: layers.depthwise(x, k, strides, padding),
-            plain_convolution(strides, padding, groups=6),
-            normal(0, *shape, 6),
-            weights,
-            tolerance=EXACT,
-        )
+    assert_same(
+        lambda x, k: layers.depthwise(x, k, strides, padding),
+        plain_convolution(strides, padding, groups=6),
+        normal(0, 3, *image, 6),
+        weights,
+        tolerance=EXACT,
+    )
 
 
 @pytest.mark.parametrize("ties", [False, True])
-@pytest.mark.parametrize(("window", "strides", "padding"), WINDOWS)
-def test_max_pool_is_flax_max_pool(x64, window, strides, padding, ties):
-    for shape in IMAGES:
-        inputs = normal(0, *shape, 3)
-        assert_same(
-            lambda x: layers.max_pool(x, window, strides, padding),
-            lambda x: nn.max_pool(x, window, strides, padding),
-            jnp.round(inputs) if ties else inputs,
-            tolerance=EXACT,
-        )
+@pytest.mark.parametrize(("window", "strides", "padding", "image"), WINDOWS)
+def test_max_pool_is_flax_max_pool(x64, window, strides, padding, image, ties):
+    inputs = normal(0, 3, *image, 3)
+    assert_same(
+        lambda x: layers.max_pool(x, window, strides, padding),
+        lambda x: nn.max_pool(x, window, strides, padding),
+        jnp.round(inputs) if ties else inputs,
+        tolerance=EXACT,
+    )
 
 
 def plain_norm(gelu):
@@ -232,15 +229,17 @@ def test_float32_agrees_to_rounding(name):
 def test_vmap_and_loop_give_every_client_its_own_weights(x64, name):
     fast, plain, shapes = CASES[name]
     clients = [normal(n, 3, *s) for n, s in enumerate(shapes)]
-    one = [value_and_gradients(plain, *(c[i] for c in clients)) for i in range(3)]
-    expected = jax.tree.map(lambda *leaves: jnp.stack(leaves), *one)
 
-    def client(operands):
-        return value_and_gradients(fast, *operands)
+    def one_by_one(function):
+        return lambda o: lax.map(lambda one: value_and_gradients(function, *one), o)
 
-    for over_clients in (jax.vmap(client), lambda o: lax.map(client, o)):
-        result = jax.jit(over_clients)(clients)
-        chex.assert_trees_all_close(result, expected, rtol=EXACT, atol=EXACT)
+    def at_once(function):
+        return jax.vmap(lambda *one: value_and_gradients(function, *one))
+
+    expected = jax.jit(one_by_one(plain))(clients)
+    loop, batch = one_by_one(fast), at_once(fast)
+    result = jax.jit(lambda o: (loop(o), batch(*o)))(clients)
+    chex.assert_trees_all_close(result, (expected, expected), rtol=EXACT, atol=EXACT)
 
 
 @pytest.mark.parametrize("platform", ["cpu", "cuda", "tpu"])
@@ -317,3 +316,15 @@ def test_parameters_are_interchangeable_with_flax(x64, ours, theirs, shape):
     params = jax.tree.map(lambda leaf: leaf.astype(inputs.dtype), params)
     result, expected = ours.apply(params, inputs), theirs.apply(params, inputs)
     chex.assert_trees_all_close(result, expected, atol=EXACT)
+
+
+def test_the_boundary_survives_the_compiler():
+    # Without it every consumer of a depthwise layer would compute the layer again.
+    def twice(inputs):
+        return 2 * materialise(jnp.sin, inputs)
+
+    inputs = jnp.arange(6.0).reshape(2, 3)
+    for function in (twice, jax.vmap(twice)):
+        compiled = jax.jit(function).lower(inputs).compile()
+        assert " conditional(" in compiled.as_text()
+        chex.assert_trees_all_close(compiled(inputs), 2 * jnp.sin(inputs), rtol=1e-6)
