@@ -7,7 +7,8 @@ Five clients with weights of their own take SGD steps on batches of 50: in `scan
 in a loop there. Five processes take turns: JAX with one device that owns all cores, JAX
 with one device per core and the clients spread over them, and PyTorch with all cores in
 either memory layout and with threads that spin or sleep while they wait, of which the
-fastest counts. PyTorch lives in an environment of its own, made on first use. The table goes to `results/models.md` and `models.json`.
+fastest counts. PyTorch lives in an environment of its own, made on first use. The table
+goes to `results/models.md` and `models.json`.
 """
 
 import argparse
@@ -24,8 +25,8 @@ HERE = pathlib.Path(__file__).parent
 TORCH = "2.13.0"
 CLIENTS, BATCH, SIDE = 5, 50, 2048
 ONE, PER_CORE = "one device", "device per core"
-# PyTorch's threads spin at barriers unless told to sleep ("passive"): spinning is faster
-# on idle cores and collapses on busy ones, so it gets both.
+# PyTorch's threads spin at barriers unless told to sleep ("passive"): spinning is
+# faster on idle cores and collapses on busy ones, so it gets both.
 LAST, FIRST = "torch, channels last", "torch, channels first"
 PASSIVE = "torch, channels last, passive"
 TORCHES = (LAST, FIRST, PASSIVE)
