@@ -77,30 +77,20 @@ def fedamsgrad(
     Reference: Wang, Lin and Chen, Communication-efficient adaptive federated learning,
     2022; AFGA, Algorithm 1, lines 19–22.
     """
-    _check_rate(learning_rate)
-    _check_moments(b1, b2, eps, "eps")
 
-    def init(delta):
-        zeros = optax.tree.zeros_like(delta)
-        return MomentState(jnp.zeros((), jnp.int32), zeros, zeros, zeros)
+    def step(m, v):
+        return m / jnp.sqrt(v + eps) if eps_inside else m / (jnp.sqrt(v) + eps)
 
-    def update(delta, state, params=None):
-        del params
-        count = state.count + 1
-        mean, square = _moments(delta, state, b1, b2)
-        mean_hat, square_hat = mean, square
-        if bias_correction:
-            mean_hat = optax.tree.bias_correction(mean, b1, count)
-            square_hat = optax.tree.bias_correction(square, b2, count)
-        largest = jax.tree.map(jnp.maximum, state.largest, square_hat)
-
-        def step(m, v):
-            return m / jnp.sqrt(v + eps) if eps_inside else m / (jnp.sqrt(v) + eps)
-
-        updates = jax.tree.map(step, mean_hat, largest)
-        return updates, MomentState(count, mean, square, largest)
-
-    return _scaled(optax.GradientTransformation(init, update), learning_rate)
+    return _adaptive(
+        learning_rate,
+        b1,
+        b2,
+        eps,
+        accumulate=lambda v, d: b2 * v + (1 - b2) * d * d,
+        maximum=jnp.maximum,
+        step=step,
+        bias_correction=bias_correction,
+    )
 
 
 def fedams(
@@ -113,23 +103,15 @@ def fedams(
 
     Symbols and arguments as `fedamsgrad`. Reference: Wang, Lin and Chen, 2022.
     """
-    _check_rate(learning_rate)
-    _check_moments(b1, b2, eps, "eps")
-
-    def init(delta):
-        zeros = optax.tree.zeros_like(delta)
-        return MomentState(jnp.zeros((), jnp.int32), zeros, zeros, zeros)
-
-    def update(delta, state, params=None):
-        del params
-        mean, square = _moments(delta, state, b1, b2)
-        largest = jax.tree.map(
-            lambda old, v: jnp.maximum(jnp.maximum(old, v), eps), state.largest, square
-        )
-        updates = jax.tree.map(lambda m, v: m / jnp.sqrt(v), mean, largest)
-        return updates, MomentState(state.count + 1, mean, square, largest)
-
-    return _scaled(optax.GradientTransformation(init, update), learning_rate)
+    return _adaptive(
+        learning_rate,
+        b1,
+        b2,
+        eps,
+        accumulate=lambda v, d: b2 * v + (1 - b2) * d * d,
+        maximum=lambda old, v: jnp.maximum(jnp.maximum(old, v), eps),
+        step=lambda m, v: m / jnp.sqrt(v),
+    )
 
 
 def fedadam(
@@ -143,7 +125,7 @@ def fedadam(
     Symbols: τ `eps`, the others as `fedamsgrad`. No bias correction. Reference: Reddi
     et al., Adaptive federated optimization, 2020; their τ is 1e-3, HA-Fed's 1e-8.
     """
-    return _adaptive(learning_rate, b1, b2, eps, lambda v, d: b2 * v + (1 - b2) * d * d)
+    return _reddi(learning_rate, b1, b2, eps, lambda v, d: b2 * v + (1 - b2) * d * d)
 
 
 def fedyogi(
@@ -153,47 +135,78 @@ def fedyogi(
     eps: Array | float = 1e-3,
 ) -> optax.GradientTransformation:
     """FedYogi: v ← v − (1−β₂)Δ²·sign(v−Δ²), the rest as `fedadam`."""
-    return _adaptive(
-        learning_rate,
-        b1,
-        b2,
-        eps,
-        lambda v, d: v - (1 - b2) * d * d * jnp.sign(v - d * d),
-    )
+
+    def accumulate(v, d):
+        return v - (1 - b2) * d * d * jnp.sign(v - d * d)
+
+    return _reddi(learning_rate, b1, b2, eps, accumulate)
 
 
 def fedadagrad(
     learning_rate: Rate, b1: Array | float = 0.0, eps: Array | float = 1e-3
 ) -> optax.GradientTransformation:
     """FedAdagrad: v ← v + Δ², the rest as `fedadam`; Reddi et al. use β₁ = 0."""
-    return _adaptive(learning_rate, b1, 0.0, eps, lambda v, d: v + d * d)
+    return _reddi(learning_rate, b1, 0.0, eps, lambda v, d: v + d * d)
+
+
+def _reddi(learning_rate, b1, b2, eps, accumulate) -> optax.GradientTransformation:
+    """The family of Reddi et al.: v starts at τ², and the step is m/(√v+τ)."""
+    return _adaptive(
+        learning_rate,
+        b1,
+        b2,
+        eps,
+        accumulate=accumulate,
+        step=lambda m, v: m / (jnp.sqrt(v) + eps),
+        start=lambda x: jnp.full_like(x, eps) ** 2,
+    )
 
 
 def _adaptive(
-    learning_rate: Rate, b1, b2, eps, accumulate: Callable
+    learning_rate: Rate,
+    b1: Array | float,
+    b2: Array | float,
+    eps: Array | float,
+    *,
+    accumulate: Callable[[Array, Array], Array],
+    step: Callable[[Array, Array], Array],
+    maximum: Callable[[Array, Array], Array] | None = None,
+    start: Callable[[Array], Array] = jnp.zeros_like,
+    bias_correction: bool = False,
 ) -> optax.GradientTransformation:
+    """What all adaptive servers share.
+
+        m ← β₁m + (1−β₁)Δ,  v ← accumulate(v, Δ),  v̂ ← maximum(v̂, v),  x += η·step(m, v̂)
+
+    Without a maximum, v̂ is v and is not stored.
+    """
     _check_rate(learning_rate)
-    _check_moments(b1, b2, eps, "eps")
+    checks.number("b1", b1, at_least=0, below=1, fix="0.9 is usual")
+    checks.number("b2", b2, at_least=0, below=1, fix="0.99 is usual")
+    checks.number("eps", eps, above=0, fix="the papers sweep 1e-10 ... 1e-4")
 
     def init(delta):
         zeros = optax.tree.zeros_like(delta)
-        start = jax.tree.map(lambda x: jnp.full_like(x, eps) ** 2, delta)
-        return MomentState(jnp.zeros((), jnp.int32), zeros, start, ())
+        square = jax.tree.map(start, delta)
+        largest = zeros if maximum else ()
+        return MomentState(jnp.zeros((), jnp.int32), zeros, square, largest)
 
     def update(delta, state, params=None):
         del params
+        count = state.count + 1
         mean = jax.tree.map(lambda m, d: b1 * m + (1 - b1) * d, state.mean, delta)
         square = jax.tree.map(accumulate, state.square, delta)
-        updates = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + eps), mean, square)
-        return updates, MomentState(state.count + 1, mean, square, ())
+        mean_hat, largest = mean, square
+        if bias_correction:
+            mean_hat = optax.tree.bias_correction(mean, b1, count)
+            largest = optax.tree.bias_correction(square, b2, count)
+        if maximum:
+            largest = jax.tree.map(maximum, state.largest, largest)
+        updates = jax.tree.map(step, mean_hat, largest)
+        kept = largest if maximum else ()
+        return updates, MomentState(count, mean, square, kept)
 
     return _scaled(optax.GradientTransformation(init, update), learning_rate)
-
-
-def _moments(delta, state, b1, b2):
-    mean = jax.tree.map(lambda m, d: b1 * m + (1 - b1) * d, state.mean, delta)
-    square = jax.tree.map(lambda v, d: b2 * v + (1 - b2) * d * d, state.square, delta)
-    return mean, square
 
 
 def _scaled(transformation, learning_rate) -> optax.GradientTransformation:
@@ -204,9 +217,3 @@ def _scaled(transformation, learning_rate) -> optax.GradientTransformation:
 
 def _check_rate(learning_rate) -> None:
     checks.number("learning_rate", learning_rate, at_least=0, fix="try 0.01")
-
-
-def _check_moments(b1, b2, eps, name) -> None:
-    checks.number("b1", b1, at_least=0, below=1, fix="0.9 is usual")
-    checks.number("b2", b2, at_least=0, below=1, fix="0.99 is usual")
-    checks.number(name, eps, above=0, fix="the papers sweep 1e-10 ... 1e-4")
