@@ -69,7 +69,7 @@ def run_round(
     if plan is None:
         plan = make_plan(recipe.participation, recipe.order, key, state.round)
     if recipe.pooled and len(data.sizes) > 1:
-        data = data.pooled()  # where it cannot be traced, pass pooled data instead
+        data = _pooled(data)
     _check_population(recipe, data)
 
     def cycle(state, number):
@@ -238,6 +238,17 @@ def _over_cycles(infos: RoundInfo) -> RoundInfo:
         uploads=infos.uploads.sum(),
         idle_uploads=infos.idle_uploads.sum(),
     )
+
+
+def _pooled(data: ClientData) -> ClientData:
+    try:
+        return data.pooled()
+    except jax.errors.TracerArrayConversionError as error:
+        raise ValueError(
+            f"data has {len(data.sizes)} clients, but a centralised algorithm needs 1, "
+            "and these cannot be pooled inside jit: pass data.pooled(), or use "
+            "afga_jax.fit or afga_jax.Trainer, which do."
+        ) from error
 
 
 def _check_population(recipe: Recipe, data: ClientData) -> None:

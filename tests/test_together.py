@@ -55,6 +55,8 @@ def test_centralised_sgd_pools_the_clients():
     result = afga_jax.evaluate(task, state.params, state.stats, data.held_out(digits))
     assert result["accuracy"] > 0.9
     assert info.gradients.tolist() == [50] * 8
+    with pytest.raises(ValueError, match=r"data has 10 clients.*data.pooled\(\)"):
+        jax.jit(algorithm.round)(KEY, state, clients)
 
 
 def test_ten_million_clients():

@@ -38,8 +38,24 @@ class Assignment(Protocol):
         """One client with, once, each sample that some client holds; on the host."""
 
 
+class _ByOffsets:
+    """Clients whose lists lie one after another; `offsets` says where each starts."""
+
+    @property
+    def num_clients(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def sizes(self) -> Any:
+        return self.offsets[1:] - self.offsets[:-1]
+
+    def size(self, client):
+        """Samples of one client."""
+        return self.offsets[client + 1] - self.offsets[client]
+
+
 @struct.dataclass
-class Stored:
+class Stored(_ByOffsets):
     """A list of samples per client, all lists in one array.
 
     Attributes:
@@ -53,20 +69,8 @@ class Stored:
     capacity: int = struct.field(pytree_node=False)
 
     @property
-    def num_clients(self) -> int:
-        return len(self.offsets) - 1
-
-    @property
-    def sizes(self) -> Any:
-        return self.offsets[1:] - self.offsets[:-1]
-
-    @property
     def end(self) -> int:
         return int(np.max(self.order)) + 1
-
-    def size(self, client):
-        """Samples of one client."""
-        return self.offsets[client + 1] - self.offsets[client]
 
     def sample(self, client, position):
         """Index of the sample at `position` of the client's list."""
@@ -79,7 +83,7 @@ class Stored:
 
 
 @struct.dataclass
-class Ranges:
+class Ranges(_ByOffsets):
     """Runs of consecutive samples, several per client.
 
     Attributes:
@@ -95,20 +99,8 @@ class Ranges:
     capacity: int = struct.field(pytree_node=False)
 
     @property
-    def num_clients(self) -> int:
-        return len(self.offsets) - 1
-
-    @property
-    def sizes(self) -> Any:
-        return self.offsets[1:] - self.offsets[:-1]
-
-    @property
     def end(self) -> int:
         return int(np.max(self.starts + np.diff(self.cumulative)))
-
-    def size(self, client):
-        """Samples of one client."""
-        return self.offsets[client + 1] - self.offsets[client]
 
     def sample(self, client, position):
         """Index of the sample at `position` within the client's runs."""
