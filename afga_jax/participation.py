@@ -40,6 +40,16 @@ class CyclePlan(NamedTuple):
     upload_count: Array | None
     members: Array | None
 
+    def flat_active(self, num_clients: int) -> tuple[Array, Array | None]:
+        """Active ids `[steps, width]`, real ones first, and their number (None: all)."""
+        ids = self.active.reshape(len(self.active), -1)
+        if self.active_count is None:
+            return ids, None
+        if self.active.shape[1] > 1:
+            order = jnp.argsort(ids >= num_clients, axis=1, stable=True)
+            ids = jnp.take_along_axis(ids, order, axis=1)
+        return ids, self.active_count.sum(1)
+
 
 class Plan(NamedTuple):
     """A round: the number, the clusters of each cycle, and the cycles' plans.

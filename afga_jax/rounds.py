@@ -22,7 +22,7 @@ from afga_jax.aggregate import server_step
 from afga_jax.client import client_step
 from afga_jax.execute import over_clients
 from afga_jax.mixing import positions
-from afga_jax.participation import CyclePlan, Plan, make_plan
+from afga_jax.participation import Plan, make_plan
 from afga_jax.recipe import FederatedState, Memory, Model, Recipe, RoundInfo
 from afga_jax.typing import Array, ClientData, PyTree, Task
 
@@ -105,7 +105,7 @@ def _run_cycle(recipe, task, key, state, data, plan, number):
     holders = recipe.mixing.rows(plan, number)
     cycle = _Cycle(recipe, task, key, state, data, plan, number, holders)
     part = plan.cycle(number)
-    active, count = _flat_active(part, recipe.clustering.num_clients)
+    active, count = part.flat_active(recipe.clustering.num_clients)
     (models, memories), (loss, metrics, counts) = jax.lax.scan(
         functools.partial(_local_step, cycle),
         _begin(recipe, state, holders),
@@ -213,17 +213,6 @@ def _unroll(holders: Array | None, params: PyTree, steps: int) -> int:
     """
     small = len(jax.tree.leaves(params)) <= 8
     return 2 if small and steps % 2 == 0 and holders is None else 1
-
-
-def _flat_active(part: CyclePlan, num_clients: int) -> tuple[Array, Array | None]:
-    """Active ids `[steps, width]`, real ones first, and their number (None: all)."""
-    ids = part.active.reshape(len(part.active), -1)
-    if part.active_count is None:
-        return ids, None
-    if part.active.shape[1] > 1:
-        order = jnp.argsort(ids >= num_clients, axis=1, stable=True)
-        ids = jnp.take_along_axis(ids, order, axis=1)
-    return ids, part.active_count.sum(1)
 
 
 def _over_cycles(infos: RoundInfo) -> RoundInfo:
