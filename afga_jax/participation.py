@@ -41,7 +41,7 @@ class CyclePlan(NamedTuple):
     members: Array | None
 
     def flat_active(self, num_clients: int) -> tuple[Array, Array | None]:
-        """Active ids `[steps, width]`, real ones first, and their number (None: all)."""
+        """Active ids `[steps, width]`, real ones first, and their number; None: all."""
         ids = self.active.reshape(len(self.active), -1)
         if self.active_count is None:
             return ids, None
