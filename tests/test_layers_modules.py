@@ -1,0 +1,81 @@
+"""The layers as flax modules, and the boundary that keeps them fast."""
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from afga_jax.models import layers
+from afga_jax.models.layers.boundary import materialise
+
+EXACT = 1e-10  # float64
+
+
+def normal(seed, *shape):
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape))
+
+
+@pytest.mark.parametrize("groups", [1, 2, 6])
+def test_group_norm_is_flax_group_norm(x64, groups):
+    inputs = normal(0, 3, 4, 5, 6)
+    params = {"scale": normal(1, 6), "bias": normal(2, 6)}
+    expected = nn.GroupNorm(groups, epsilon=1e-5).apply({"params": params}, inputs)
+    module = layers.Norm("group", groups=groups)
+    result = module.apply({"params": params}, inputs, True)
+    chex.assert_trees_all_close(result, expected, atol=EXACT)
+
+
+@pytest.mark.parametrize("gelu", [False, True])
+def test_running_statistics_are_those_of_flax(x64, gelu):
+    ours, theirs = layers.Norm(gelu=gelu), nn.BatchNorm(momentum=0.9, epsilon=1e-5)
+    variables = ours.init(jax.random.key(0), jnp.zeros((1, 2, 2, 6)), True)
+    expected = variables
+    for step in range(3):
+        inputs = 2 + 3 * normal(step, 4, 2, 2, 6)
+        hidden = jax.nn.gelu(inputs, approximate=False) if gelu else inputs
+        _, stats = ours.apply(variables, inputs, True, mutable=["batch_stats"])
+        variables = {**variables, **stats}
+        _, stats = theirs.apply(
+            expected, hidden, use_running_average=False, mutable=["batch_stats"]
+        )
+        expected = {**expected, **stats}
+        chex.assert_trees_all_close(variables, expected, rtol=EXACT)
+    result = ours.apply(variables, inputs, False)
+    stored = theirs.apply(expected, hidden, use_running_average=True)
+    chex.assert_trees_all_close(result, stored, atol=EXACT)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "shape"),
+    [
+        (layers.Conv(4, (3, 3)), nn.Conv(4, (3, 3)), (2, 5, 5, 3)),
+        (
+            layers.DepthwiseConv((3, 3)),
+            nn.Conv(3, (3, 3), feature_group_count=3),
+            (2, 5, 5, 3),
+        ),
+        (layers.Dense(4), nn.Dense(4), (2, 5)),
+    ],
+)
+def test_parameters_are_interchangeable_with_flax(x64, ours, theirs, shape):
+    inputs = normal(0, *shape)
+    single = inputs.astype(jnp.float32)
+    params = theirs.init(jax.random.key(0), single)
+    chex.assert_trees_all_equal_shapes(params, ours.init(jax.random.key(0), single))
+    params = jax.tree.map(lambda leaf: leaf.astype(inputs.dtype), params)
+    result, expected = ours.apply(params, inputs), theirs.apply(params, inputs)
+    chex.assert_trees_all_close(result, expected, atol=EXACT)
+
+
+def test_the_boundary_survives_the_compiler():
+    # Without it every consumer of a depthwise layer would compute the layer again.
+    def twice(inputs):
+        return 2 * materialise(jnp.sin, inputs)
+
+    inputs = jnp.arange(6.0).reshape(2, 3)
+    for function in (twice, jax.vmap(twice)):
+        compiled = jax.jit(function).lower(inputs).compile()
+        assert " conditional(" in compiled.as_text()
+        chex.assert_trees_all_close(compiled(inputs), 2 * jnp.sin(inputs), rtol=1e-6)
