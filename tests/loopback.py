@@ -11,6 +11,8 @@ import hashlib
 import http.server
 import io
 import json
+import os
+import resource
 import sys
 import tarfile
 import threading
@@ -203,6 +205,9 @@ def register(stand_ins: dict[str, dict], patch=setattr) -> None:
 if __name__ == "__main__":
     from experiments import data
 
+    # Set here and not between fork and exec, which JAX's threads would not survive.
+    if limit := os.environ.get("FILE_LIMIT"):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), int(limit)))
     with open(sys.argv.pop(1)) as file:
         register(json.load(file))
     data.run()

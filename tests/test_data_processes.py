@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -50,7 +49,7 @@ def start(tmp_path, server):
     }
     started = []
 
-    def begin(*arguments, before=None, program=None, **environment):
+    def begin(*arguments, program=None, **environment):
         command = ["-c", program] if program else [str(ROOT / "tests" / "loopback.py")]
         process = subprocess.Popen(
             [sys.executable, *command, str(stand_ins), *arguments],
@@ -58,7 +57,6 @@ def start(tmp_path, server):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            preexec_fn=before,
         )
         started.append(process)
         return process
@@ -158,14 +156,8 @@ def test_full_disk_leaves_nothing(victim, tmp_path, server, start):
     limit = {"archive": archive_size - 1, "decoded file": archive_size + 1}[victim]
 
     # A file that cannot grow fails as on a full disk, with another number of error.
-    def limited():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-
     process = start(
-        "fetch",
-        "cifar10",
-        before=limited,
-        PYTHONDONTWRITEBYTECODE="1",
+        "fetch", "cifar10", FILE_LIMIT=str(limit), PYTHONDONTWRITEBYTECODE="1"
     )
     code, output, errors = finish(process)
     assert (code, output) == (1, "")
