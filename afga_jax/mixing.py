@@ -6,6 +6,7 @@ operator's `apply` is the cheapest exact form, `matrix` the plain reference:
 `operator.apply(tree)` equals `gossip(operator.matrix(), tree)`.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -16,7 +17,7 @@ import numpy as np
 
 from afga_jax import checks
 from afga_jax.clustering import Clustering
-from afga_jax.kernels import Average, Kernel, gossip
+from afga_jax.kernels import Average, Kernel, Shifts, gossip
 from afga_jax.participation import Plan
 from afga_jax.typing import Array, PyTree
 
@@ -89,13 +90,15 @@ class WithinClusters:
     def at(self, plan, step, cycle=0):
         groups = plan.clusters.shape[1]
         width = self.clustering.width
-        if all(kernel is self.kernels[0] for kernel in self.kernels):
-            mix = self.kernels[0].apply
-            apply = mix if groups == 1 else _blocks(jax.vmap(mix), groups)
-        else:
+        first = self.kernels[0]
+        if any(kernel is not first for kernel in self.kernels):
             chosen = self._padded()[plan.clusters[cycle]]
             mix = jax.vmap(gossip)
             apply = _blocks(lambda tree: mix(chosen, tree), groups)
+        elif isinstance(first, Shifts):
+            apply = functools.partial(first.apply_blocks, blocks=groups)
+        else:
+            apply = _blocks(jax.vmap(first.apply), groups)
 
         def matrix():
             blocks = self._padded()[plan.clusters[cycle]]

@@ -110,7 +110,7 @@ def _run_cycle(recipe, task, key, state, data, plan, number):
         functools.partial(_local_step, cycle),
         _begin(recipe, state, holders),
         (jnp.arange(len(active)), active, count),
-        unroll=_unroll(holders, state.params, len(active)),
+        unroll=_unroll(recipe, holders, state.params, active.shape),
     )
     if recipe.server is None:
         state, moved = _persist(state, holders, models, memories)
@@ -203,7 +203,7 @@ def _persist(state, holders, models, memories):
     return state.replace(params=params, stats=stats, clients=clients), moved
 
 
-def _unroll(holders: Array | None, params: PyTree, steps: int) -> int:
+def _unroll(recipe: Recipe, holders: Array | None, params: PyTree, shape) -> int:
     """Two steps in one where everybody's models are the larger part of the work.
 
     A step that mixes all of them writes to new memory and copies it back for the next;
@@ -211,8 +211,10 @@ def _unroll(holders: Array | None, params: PyTree, steps: int) -> int:
     gradients cost more than that copy, and the program would take twice as long to
     compile.
     """
+    steps, active = shape
+    count = recipe.clustering.num_clients if holders is None else len(holders)
     small = len(jax.tree.leaves(params)) <= 8
-    return 2 if small and steps % 2 == 0 and holders is None else 1
+    return 2 if small and steps % 2 == 0 and count >= 4 * active else 1
 
 
 def _over_cycles(infos: RoundInfo) -> RoundInfo:
