@@ -18,6 +18,7 @@ ORDER = [
     "algorithms",
     "models data evaluate",
     "train",
+    "checkpoint record seeds",
     "__init__",
 ]
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names.split()}

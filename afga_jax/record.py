@@ -1,0 +1,216 @@
+"""A run on disk: what was asked, what was measured, what came out.
+
+    config.json     the settings, their sources, versions, facts about data and theory
+    metrics.jsonl   a line for each seed at each evaluated round
+    tensorboard/    the same for TensorBoard
+    summary.json    the result, once there is one
+
+`metrics.jsonl` is the truth; the events for TensorBoard are written from it.
+"""
+
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import tensorboardX
+
+Row = dict[str, Any]
+
+#: What depends on the clock; all else is the same whenever a run is repeated.
+TIME_FIELDS = ("seconds",)
+
+_CONFIG, _METRICS, _SUMMARY = "config.json", "metrics.jsonl", "summary.json"
+_EVENTS = "tensorboard"
+_PACKAGES = ("afga-jax", "jax", "jaxlib", "flax", "optax", "numpy", "orbax-checkpoint")
+
+
+class RecordError(ValueError):
+    """A folder does not hold a run, or its files cannot be read."""
+
+
+class Run(NamedTuple):
+    """What is known of a run.
+
+    Attributes:
+      config: The settings, all of them.
+      metrics: A dictionary for each seed at each evaluated round.
+      summary: The result; None: there is none yet.
+      facts: About the data, the model and the theory's conditions.
+      folder: Where it is; None: only in memory.
+    """
+
+    config: dict[str, Any]
+    metrics: list[Row]
+    summary: dict[str, Any] | None = None
+    facts: dict[str, Any] | None = None
+    folder: Path | None = None
+
+
+class Record:
+    """Writes a run's files; `with` closes them.
+
+    Args:
+      folder: Of the run; made with the first file.
+    """
+
+    def __init__(self, folder: str | Path):
+        self.folder = Path(folder)
+        self._metrics = None
+        self._writers: dict[int, tensorboardX.SummaryWriter] = {}
+
+    def __enter__(self) -> "Record":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
+
+    def configure(self, config: dict[str, Any], **more: Any) -> None:
+        """Writes `config.json`: the settings, `versions`, and what else is given."""
+        content = {"config": config, "versions": versions(), **more}
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_json(self.folder / _CONFIG, content)
+
+    def resume(self, keep: Callable[[Row], bool]) -> list[Row]:
+        """Cuts the metrics back to what a checkpoint knows of.
+
+        Args:
+          keep: True for the lines to keep.
+
+        Returns:
+          The lines that stay.
+        """
+        self.close()
+        kept = [row for row in _read_metrics(self.folder / _METRICS) if keep(row)]
+        text = "".join(json.dumps(row) + "\n" for row in kept)
+        write_text(self.folder / _METRICS, text)
+        shutil.rmtree(self.folder / _EVENTS, ignore_errors=True)
+        (self.folder / _SUMMARY).unlink(missing_ok=True)
+        for row in kept:
+            self._events(row)
+        return kept
+
+    def write(self, rows: Iterable[Row]) -> list[Row]:
+        """Appends lines to the metrics and returns them as a reader will see them."""
+        if self._metrics is None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._metrics = (self.folder / _METRICS).open("a")
+        rows = [{name: _plain(value) for name, value in row.items()} for row in rows]
+        for row in rows:
+            self._metrics.write(json.dumps(row) + "\n")
+            self._events(row)
+        self._metrics.flush()
+        return rows
+
+    def sync(self) -> None:
+        """Returns when all lines are on the disk, for a checkpoint to rely on."""
+        if self._metrics is not None:
+            os.fsync(self._metrics.fileno())
+
+    def summarise(self, summary: dict[str, Any]) -> None:
+        """Writes `summary.json`."""
+        write_json(self.folder / _SUMMARY, summary)
+
+    def close(self) -> None:
+        """Closes all files; `write` opens them again."""
+        if self._metrics is not None:
+            self._metrics.close()
+        for writer in self._writers.values():
+            writer.close()
+        self._metrics, self._writers = None, {}
+
+    def _events(self, row: Row) -> None:
+        seed = row["seed"]
+        if seed not in self._writers:
+            folder = self.folder / _EVENTS / f"seed_{seed}"
+            self._writers[seed] = tensorboardX.SummaryWriter(str(folder))
+        for name, value in row.items():
+            if name not in ("seed", "round") and value is not None:
+                self._writers[seed].add_scalar(name, value, row["round"])
+
+
+def read(folder: str | Path) -> Run:
+    """Reads a run, finished or not.
+
+    Raises:
+      RecordError: There is no run in the folder, or it cannot be read.
+    """
+    folder = Path(folder)
+    content = _read_json(folder / _CONFIG)
+    if content is None or "config" not in content:
+        raise RecordError(
+            f"{folder} holds no run ({_CONFIG} is missing or another program's): give "
+            "the folder that a run was told by --out."
+        )
+    return Run(
+        config=content["config"],
+        metrics=_read_metrics(folder / _METRICS),
+        summary=_read_json(folder / _SUMMARY),
+        facts=content.get("facts"),
+        folder=folder,
+    )
+
+
+def exists(folder: str | Path) -> bool:
+    """True if a run was begun in the folder."""
+    return (Path(folder) / _CONFIG).exists()
+
+
+def versions() -> dict[str, str]:
+    """What a result may depend on beside the settings."""
+    found = {"python": platform.python_version(), "machine": platform.machine()}
+    for name in _PACKAGES:
+        found[name] = importlib.metadata.version(name)
+    device = jax.devices()[0]
+    return {**found, "device": f"{jax.device_count()} x {device.device_kind}"}
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Writes a JSON file whole or not at all."""
+    write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a file whole or not at all."""
+    unfinished = path.with_name(f".{path.name}.tmp")
+    with unfinished.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(unfinished, path)
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    if not path.exists():
+        return None
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{path} cannot be read: {error}.") from error
+
+
+def _read_metrics(path: Path) -> list[Row]:
+    """All lines; a last one that a killed program left unfinished does not count."""
+    if not path.exists():
+        return []
+    *lines, rest = path.read_text().split("\n")
+    del rest
+    try:
+        return [json.loads(line) for line in lines]
+    except ValueError as error:
+        raise RecordError(f"{path} cannot be read: {error}.") from error
+
+
+def _plain(value: Any) -> Any:
+    """A Python number; what is not finite has no place in JSON and is None."""
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,61 @@
+"""Rounds as a run executes them: for several seeds at once, and watched for NaN."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from afga_jax.algorithms import FederatedAlgorithm
+from afga_jax.recipe import RoundInfo
+from afga_jax.train import over_seeds
+from afga_jax.typing import Array, PyTree
+
+
+class Watched(NamedTuple):
+    """Diagnostics of a round.
+
+    Attributes:
+      info: The round's own.
+      finite: Whether its loss and the new model are free of NaN and infinity.
+    """
+
+    info: RoundInfo
+    finite: Array
+
+
+def keys_of(first: int, count: int) -> Array:
+    """The keys of seeds `first`, `first + 1`, ...; one for each."""
+    return jax.vmap(jax.random.key)(jnp.arange(first, first + count))
+
+
+def seeded(algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
+    """The same algorithm for several seeds.
+
+    Its functions take the keys of all seeds in place of one; the state and the
+    diagnostics, which are `Watched`, have a leading axis of seeds. So `Trainer` runs
+    many rounds of many seeds in one program.
+    """
+
+    def init(keys: Array, **numbers: float) -> PyTree:
+        return _over_rows(lambda key: algorithm.init(key, **numbers), keys)
+
+    def round(keys: Array, state: PyTree, data: PyTree, plan: PyTree = None):
+        def one(key_and_state):
+            new, info = algorithm.round(*key_and_state, data, plan)
+            return new, Watched(info, _finite((info.loss, new.params, new.stats)))
+
+        return _over_rows(one, (keys, state))
+
+    return algorithm._replace(init=init, round=round)
+
+
+def _over_rows(function, rows: PyTree) -> PyTree:
+    """`over_seeds`; a single seed takes no loop, which would copy its state."""
+    if len(jax.tree.leaves(rows)[0]) > 1:
+        return over_seeds(function, rows)
+    result = function(jax.tree.map(lambda x: x[0], rows))
+    return jax.tree.map(lambda x: jnp.expand_dims(x, 0), result)
+
+
+def _finite(tree: PyTree) -> Array:
+    return jnp.stack([jnp.isfinite(x).all() for x in jax.tree.leaves(tree)]).all()
