@@ -8,15 +8,15 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "afga_jax"
 ORDER = [
     "typing",
-    "checks keys",
+    "checks keys published",
     "topology clustering rows execute",
     "kernels participation corrections local server",
     "mixing",
-    "recipe",
+    "recipe traffic",
     "client aggregate",
     "rounds",
     "algorithms",
-    "models data evaluate",
+    "models data evaluate ledger",
     "train",
     "checkpoint record seeds",
     "__init__",

@@ -1,0 +1,257 @@
+"""The ledger against counts from plans and matrices, and against AFGA's Table 7."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import toy
+
+import afga_jax
+from afga_jax import kernels, ledger, mixing, published, topology, traffic
+from afga_jax.recipe import RoundInfo
+
+NOTHING = jnp.zeros(())
+
+
+def info(uploads):
+    return RoundInfo(NOTHING, {}, NOTHING, NOTHING, NOTHING, uploads, NOTHING)
+
+
+def prices(name, num_clients=12, links=None, task=None, **options):
+    algorithm = afga_jax.build(
+        name, task or toy.logistic(), num_clients=num_clients, **options
+    )
+    state = jax.eval_shape(algorithm.init, jax.random.key(0))
+    return algorithm, ledger.costs(algorithm, state, links)
+
+
+def counted(recipe, plan):
+    """Messages by looking at a round's plan and matrices, one by one."""
+    steps = plan.cycles.active.shape[1]
+    total = recipe.clustering.num_clients
+    served = recipe.server is not None and not recipe.pooled
+    found = dict.fromkeys(
+        ("server_uploads", "server_downloads", "broadcasts", "gossip_messages"), 0
+    )
+    seconds = 0.0
+    for cycle in range(len(plan.clusters)):
+        part = plan.cycle(cycle)
+        uploads = int((part.upload < total).sum())
+        rows = recipe.mixing.rows(plan, cycle)
+        holders = total if rows is None else int((rows < total).sum())
+        local = not isinstance(recipe.mixing, mixing.NoMixing)
+        if served:
+            downloads = uploads if local else holders
+            found["server_uploads"] += uploads
+            found["server_downloads"] += downloads
+            seconds += 18 * (uploads + downloads)
+        if served and local:
+            found["broadcasts"] += holders - uploads
+            per_group = np.asarray((part.upload < total).sum(1))
+            waits = [
+                -(-(int(recipe.clustering.sizes[k]) - m) // m)
+                if rows is None or len(rows) > uploads
+                else 0
+                for k, m in zip(plan.clusters[cycle].tolist(), per_group, strict=True)
+            ]
+            seconds += 1.8 * max(waits)
+        for step in range(steps):
+            matrix = np.array(recipe.mixing.at(plan, step, cycle).matrix())
+            np.fill_diagonal(matrix, 0)
+            found["gossip_messages"] += int((matrix != 0).sum())
+            seconds += 1.8 * int((matrix != 0).sum(1).max())
+    return {**found, "hours": seconds / 3600}, found["server_uploads"]
+
+
+UNEVEN = [0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2]
+CASES = {
+    "uneven clusters": ("cafga", {"clustering": UNEVEN, "participation": 0.4}),
+    "adapted, several": ("afga_adapted", {"active": 4}),
+    "adapted, a pair": ("cafga_adapted", {"active": 4, "num_clusters": 2}),
+    "adapted per round": ("afga_adapted", {"active": 4, "adapted": "per_round"}),
+    "adapted, uneven": (
+        "cafga_adapted",
+        {"clustering": UNEVEN, "participation": 0.5},
+    ),
+    "adapted, drawn": (
+        "hafed_active",
+        {"num_clusters": 3, "adapted": "per_step", "mix_every": 2},
+    ),
+    "every third": ("hafed_partial", {"num_clusters": 2, "mix_every": 3}),
+    "pga off beat": ("pga", {"pga_period": 5}),
+    "gossip, fixed": ("afga", {"resample": False, "active": 3}),
+    "no gossip": ("afga", {"topology": "none", "active": 3}),
+    "cycles that gossip": (
+        "fedcluster",
+        {"inner": "afga", "num_clusters": 3, "topology": "ring", "participation": 0.5},
+    ),
+    "one graph per cluster": (
+        "cafga",
+        {"num_clusters": 2, "active": 2, "topology": ["star", "exponential"]},
+    ),
+    "random graph": ("afga", {"topology": "random", "active": 2}),
+    "torus": ("dsgd", {"topology": "torus"}),
+}
+REGISTERED = {
+    name: (name, {"num_clusters": 3} if "num_clusters" in make.defaults else {})
+    for name, make in afga_jax.ALGORITHMS.items()
+}
+SMALL = {"local_steps": 4, "participation": 0.25}
+
+
+@pytest.mark.filterwarnings("ignore:one client is selected")
+@pytest.mark.parametrize("case", [*REGISTERED, *CASES])
+def test_messages_and_hours_are_those_of_plans_and_matrices(case):
+    name, options = {**REGISTERED, **CASES}[case]
+    algorithm, costs = prices(name, **{**SMALL, **options})
+    draw = jax.jit(algorithm.plan)
+    for round in (0, 1, 2):
+        plan = draw(jax.random.key(3), round)
+        want, uploads = counted(algorithm.recipe, plan)
+        got = costs.per_round(info(uploads), round, plan if costs.needs_plan else None)
+        hours = want.pop("hours")
+        assert {key: got[key] for key in want} == want
+        assert got["hours"] == pytest.approx(hours, rel=1e-12)
+
+
+def test_only_what_is_drawn_needs_the_plan():
+    assert not any(prices(name, **SMALL)[1].needs_plan for name in ("afga", "pga"))
+    _, costs = prices("hafed_active", num_clusters=3, **SMALL, adapted="per_step")
+    assert costs.needs_plan
+    with pytest.raises(ValueError, match=r"plan=algorithm\.plan"):
+        costs.per_round(info(3), 0)
+
+
+@pytest.mark.parametrize("name", sorted(kernels.KERNELS))
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 6, 9])
+def test_traffic_of_a_kernel_is_that_of_its_matrix(name, n):
+    kernel = kernels.KERNELS[name](n)
+    matrix = np.array(kernel.matrix())
+    np.fill_diagonal(matrix, 0)
+    found = traffic.of_kernel(kernel)
+    assert found.messages == (matrix != 0).sum()
+    assert found.serial == max((matrix != 0).sum(0).max(), (matrix != 0).sum(1).max())
+
+
+def test_a_graph_that_changes_is_counted_round_by_round():
+    ring, complete = jnp.asarray(topology.ring(6)), jnp.asarray(topology.complete(6))
+    changing = mixing.Varying(lambda r, t: jnp.where((r + t) % 2 == 0, ring, complete))
+    _, costs = prices("dsgd", 6, topology=changing, local_steps=3)
+    assert not costs.needs_plan
+    assert costs.per_round(info(0), 0)["gossip_messages"] == 12 + 30 + 12
+    assert costs.per_round(info(0), 1)["gossip_messages"] == 30 + 12 + 30
+
+
+def test_mixing_of_an_unknown_kind_is_counted_by_its_matrices():
+    class Wrapped:
+        def __init__(self):
+            self.inside = mixing.WithinClusters(
+                afga_jax.clustering.single(6), [kernels.ring(6)]
+            )
+            self.rows, self.at = self.inside.rows, self.inside.at
+            self.spectral_gap = self.inside.spectral_gap
+
+    algorithm, costs = prices("afga", 6, topology=Wrapped(), active=2, local_steps=3)
+    assert costs.needs_plan
+    plan = algorithm.plan(jax.random.key(0), 0)
+    assert costs.per_round(info(2), 0, plan)["gossip_messages"] == 3 * 12
+
+
+WEIGHTS, STATS = 4 * (3 * 2 + 2), 4 * 3  # of toy.logistic(norm=True), float32
+
+
+@pytest.mark.parametrize(
+    ("name", "upload", "download", "gossip"),
+    [
+        ("fedavg", 1, 1, 1),
+        ("fedprox", 1, 1, 1),
+        ("scaffold", 2, 2, 1),
+        ("feddyn", 1, 1, 1),
+        ("afga", 1, 1, 1),
+        ("damsgrad", 1, 1, 2),
+        ("dadam", 1, 1, 1),
+    ],
+)
+def test_vectors_in_a_message(name, upload, download, gossip):
+    task = toy.logistic(norm=True)
+    _, costs = prices(name, task=task, active=3, local_steps=2)
+    assert costs.upload_size == upload * WEIGHTS + STATS
+    assert costs.download_size == download * WEIGHTS + STATS
+    assert costs.gossip_size == gossip * WEIGHTS + STATS
+
+
+def test_bytes_are_messages_times_their_size():
+    _, costs = prices("scaffold", active=3, local_steps=2)
+    found = costs.per_round(info(3), 0)
+    assert found["upload_bytes"] == found["download_bytes"] == 3 * 2 * WEIGHTS
+    assert found["broadcast_bytes"] == found["gossip_bytes"] == 0
+    assert found["bytes"] == 2 * 3 * 2 * WEIGHTS
+    _, costs = prices("afga", active=3, local_steps=2)
+    found = costs.per_round(info(3), 0)
+    assert found["broadcast_bytes"] == (12 - 3) * WEIGHTS
+    assert found["gossip_bytes"] == 2 * 12 * 2 * WEIGHTS
+    assert found["bytes"] == (3 + 3 + 9 + 48) * WEIGHTS
+
+
+def test_half_precision_counts_half():
+    def halved(key):
+        params, stats = toy.logistic().init(key)
+        return jax.tree.map(lambda x: x.astype(jnp.bfloat16), params), stats
+
+    task = toy.logistic()._replace(init=halved)
+    _, costs = prices("afga", task=task, active=3)
+    assert costs.gossip_size == WEIGHTS / 2
+
+
+def test_a_correction_of_your_own_is_judged_by_what_it_reads():
+    reads_mean = afga_jax.algorithms.corrected.corrections.none()._replace(
+        init=optax.tree.zeros_like,
+        gradient=lambda g, x, start, control, mean: jax.tree.map(jnp.add, g, mean),
+    )
+
+    def mine(options):
+        recipe = afga_jax.ALGORITHMS["fedavg"](options)
+        return recipe._replace(correction=reads_mean)
+
+    _, costs = prices(mine, active=3)
+    assert costs.download_size == 2 * WEIGHTS
+    assert costs.upload_size == WEIGHTS
+
+
+TABLE = ledger.Links(18.0, 1.8, broadcast=False, factor=10.0)
+SETTING_1 = {"num_clients": 100, "participation": 0.05, "local_steps": 24}
+
+
+@pytest.mark.parametrize("name", ["fedamsgrad", "afga", "cafga"])
+def test_table_7(name):
+    clusters = {"num_clusters": 5} if name == "cafga" else {}
+    _, costs = prices(name, **SETTING_1, **clusters, links=TABLE)
+    hours = costs.per_round(info(5), 0)["hours"]
+    for cell in published.HOURS[name]:
+        assert round(cell.rounds * hours, 2) == cell.hours
+    at_78 = {cell.accuracy: cell.rounds for cell in published.HOURS[name]}[78]
+    assert at_78 == published.lookup(name, "cifar10", "1", "convmixer").rounds
+
+
+def test_table_7_leaves_out_the_broadcast():
+    _, without = prices("afga", **SETTING_1, links=TABLE)
+    _, with_it = prices("afga", **SETTING_1, links=ledger.Links(factor=10.0))
+    less, more = (c.per_round(info(5), 0) for c in (without, with_it))
+    assert (less["broadcasts"], more["broadcasts"]) == (0, 95)
+    # Each of the 5 that upload passes x_r on to 19 others.
+    assert more["hours"] - less["hours"] == pytest.approx(10 * 19 * 1.8 / 3600)
+
+
+def test_a_million_clients():
+    _, costs = prices("afga", 1_000_000, active=10, topology="torus", local_steps=2)
+    found = costs.per_round(info(10), 0)
+    assert found["gossip_messages"] == 2 * 4_000_000
+    assert found["broadcasts"] == 999_990
+
+
+def test_a_link_cannot_take_less_than_no_time():
+    with pytest.raises(
+        ValueError, match=r"client_seconds = -1\.0, but it must be >= 0"
+    ):
+        ledger.Links(client_seconds=-1.0)
