@@ -18,6 +18,9 @@ ORDER = [
     "algorithms",
     "models data evaluate ledger",
     "train",
+    "config",
+    "settings",
+    "experiment",
     "checkpoint record seeds",
     "__init__",
 ]

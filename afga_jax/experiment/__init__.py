@@ -1,0 +1,121 @@
+"""A run, built from its configuration alone: data, task, algorithm, and the facts."""
+
+import math
+import warnings
+from typing import Any, NamedTuple
+
+import jax
+
+from afga_jax import data
+from afga_jax.algorithms import FederatedAlgorithm, build
+from afga_jax.config import Config
+from afga_jax.experiment.choices import options_of
+from afga_jax.experiment.problem import Problem, make_problem
+from afga_jax.experiment.theory import conditions
+from afga_jax.settings import stood_in
+from afga_jax.typing import Batch, ClientData, Task
+
+__all__ = ["Experiment", "from_config"]
+
+
+class Experiment(NamedTuple):
+    """All that a run needs.
+
+    Attributes:
+      config: `dataset` is the one really used.
+      task: What is minimised.
+      algorithm: How.
+      clients: The clients' data.
+      test: What the model is judged by.
+      facts: For the record, as JSON has it: `dataset`, `stand_in`, `partition`,
+        `parameters`, `rho`, `theory`, `minimum` where it is known, and `notes`, lines
+        for the user.
+    """
+
+    config: Config
+    task: Task
+    algorithm: FederatedAlgorithm
+    clients: ClientData
+    test: Batch
+    facts: dict[str, Any]
+
+
+def from_config(config: Config, access: data.Access | None = None) -> Experiment:
+    """Builds a run; all that is wrong with it is said here.
+
+    Args:
+      config: Complete, as `settings.resolve` gives it.
+      access: Where data may come from; None: what the configuration says.
+
+    Returns:
+      The experiment.
+
+    Raises:
+      ValueError: Values do not fit together; DataError: the data cannot be had.
+    """
+    _check_complete(config)
+    access = access or data.Access(config.data_dir, config.cache_dir, config.offline)
+    notes = []
+    try:
+        problem = make_problem(config, access)
+    except data.DataError as error:
+        if not config.stand_in:
+            raise
+        notes.append(
+            f"{config.dataset} cannot be had, so THIS RUN USES THE BUILT-IN DIGITS "
+            f"INSTEAD; its results say nothing about {config.dataset}. ({error})"
+        )
+        config = stood_in(config)
+        problem = make_problem(config, access)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        algorithm = build(
+            config.algo,
+            problem.task,
+            num_clients=config.num_clients,
+            **options_of(config, problem),
+        )
+    notes += [str(one.message) for one in said]
+    facts = _facts(config, problem, algorithm) | {"notes": notes}
+    return Experiment(
+        config, problem.task, algorithm, problem.clients, problem.test, facts
+    )
+
+
+def _facts(config: Config, problem: Problem, algorithm: FederatedAlgorithm) -> dict:
+    params, stats = jax.eval_shape(problem.task.init, jax.random.key(0))
+    count = lambda tree: sum(math.prod(x.shape) for x in jax.tree.leaves(tree))  # noqa: E731
+    return {
+        "dataset": config.dataset,
+        "stand_in": bool(config.stand_in and config.dataset == "digits"),
+        "partition": _partition(problem),
+        "parameters": count(params),
+        "statistics": count(stats),
+        "rho": algorithm.recipe.mixing.spectral_gap(),
+        "theory": conditions(config.algo, algorithm, config.rounds),
+        **problem.facts,
+    }
+
+
+def _partition(problem: Problem) -> dict[str, Any] | None:
+    if problem.assignment is None:
+        return None
+    seen = data.partition.summary(problem.assignment, problem.labels)
+    counts = seen.class_counts
+    return {
+        "clients": seen.num_clients,
+        "smallest": seen.smallest,
+        "mean": seen.mean,
+        "largest": seen.largest,
+        "classes_per_client": float((counts > 0).sum(axis=1).mean()),
+        "commonest_share": float((counts.max(axis=1) / counts.sum(axis=1)).mean()),
+    }
+
+
+def _check_complete(config: Config) -> None:
+    needed = ["dataset", "num_clients", "rounds", "batch_size", "local_steps"]
+    if missing := [name for name in needed if getattr(config, name) is None]:
+        raise ValueError(
+            f"the configuration leaves {', '.join(missing)} open: complete it with "
+            "settings.resolve."
+        )

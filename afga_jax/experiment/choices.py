@@ -1,0 +1,104 @@
+"""From a configuration to the options of an algorithm."""
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optax
+
+from afga_jax import clustering, topology
+from afga_jax.clustering import Clustering
+from afga_jax.config import Config, fields
+from afga_jax.data import partition
+from afga_jax.experiment.problem import Problem
+
+_MOST_HISTOGRAMS = 10_000
+_RANDOM = {
+    "random": topology.random,
+    "unbalanced_complete": topology.unbalanced_complete,
+}
+
+
+def options_of(config: Config, problem: Problem) -> dict[str, Any]:
+    """The options of `afga_jax.build`, but for the number of clients.
+
+    Names of clusterings, topologies and schedules become what they stand for.
+    """
+    names = [one.name for one in fields() if one.option and one.name != "num_clients"]
+    given = {name: getattr(config, name) for name in names}
+    given["clustering"] = _clustering(config, problem)
+    given["topology"] = _topology(config)
+    for name in ("local_lr", "server_lr"):
+        given[name] = _scheduled(config, given[name])
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _clustering(config: Config, problem: Problem) -> str | Clustering | None:
+    kind = config.clustering
+    if kind in (None, "equal"):
+        return kind
+    if kind not in ("similar", "major_class"):
+        return clustering.from_labels(_lines(kind, "one label per client and line"))
+    if problem.labels is None or config.num_clients > _MOST_HISTOGRAMS:
+        raise ValueError(
+            f"clustering = {kind!r} looks at the labels of up to {_MOST_HISTOGRAMS} "
+            f"clients, but {config.dataset} with {config.num_clients} clients does "
+            "not allow that: take 'equal', or a file of labels."
+        )
+    counts = partition.summary(problem.assignment, problem.labels).class_counts
+    seed = config.clustering_seed or 0
+    if kind == "similar":
+        return clustering.similar(counts, config.num_clusters, seed=seed)
+    major = counts.argmax(axis=1)
+    return clustering.by_major_class(
+        major, config.num_clusters, config.rho_cluster, seed=seed
+    )
+
+
+def _topology(config: Config) -> Any:
+    kind, rho = config.topology, config.topology_rho
+    if rho is not None and kind not in _RANDOM:
+        raise ValueError(
+            f"topology_rho = {rho}, but only a random topology can reach a wanted ρ: "
+            f"set topology to {' or '.join(_RANDOM)}."
+        )
+    if kind in _RANDOM:
+        draw = functools.partial(_RANDOM[kind], seed=config.topology_seed, rho=rho)
+        return lambda n: draw(n) if n > 1 else topology.complete(1)
+    if kind is None or not ("." in kind or "/" in kind):
+        return kind
+    try:
+        return np.array(
+            [line.replace(",", " ").split() for line in _lines(kind)], float
+        )
+    except ValueError as error:
+        raise ValueError(
+            f"topology = {kind!r}, but the file must hold a matrix of numbers, one row "
+            "per line."
+        ) from error
+
+
+def _scheduled(config: Config, rate: float | None) -> Any:
+    """The rate, or a function of the round."""
+    if rate is None or config.lr_schedule == "constant":
+        return rate
+    rounds = config.rounds
+    if config.lr_schedule == "cosine":
+        return optax.cosine_decay_schedule(rate, rounds)
+    if config.lr_schedule == "linear":
+        return optax.linear_schedule(rate, 0.0, rounds)
+    period = config.lr_decay_every or max(1, -(-rounds // 3))
+    return optax.exponential_decay(rate, period, config.lr_decay, staircase=True)
+
+
+def _lines(path: str, wanted: str = "one row per line") -> list[str]:
+    try:
+        text = Path(path).expanduser().read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not a text"
+        raise ValueError(
+            f"the file {path} cannot be read ({reason}): give a text file with "
+            f"{wanted}."
+        ) from error
+    return [line.strip() for line in text.splitlines() if line.strip()]

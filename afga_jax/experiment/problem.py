@@ -1,0 +1,187 @@
+"""From a configuration to data and a task: what is learnt, and from whom."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from afga_jax import data, models
+from afga_jax.config import Config
+from afga_jax.data.assignment import Assignment
+from afga_jax.typing import Batch, ClientData, Task
+
+TEXT_PARTITIONS = ("dirichlet", "natural", "grouped")
+_MODEL_SIZES = (
+    "width",
+    "depth",
+    "patch",
+    "kernel",
+    "features",
+    "hidden",
+    "embedding",
+    "layers",
+    "dropout",
+)
+
+
+class Problem(NamedTuple):
+    """What the clients hold and what they minimise.
+
+    Attributes:
+      task: The loss.
+      clients: The clients' data.
+      test: What the model is judged by.
+      assignment: Who holds which samples; None: a drawn problem.
+      labels: Of the samples; None: a drawn problem.
+      facts: What else is known of it.
+    """
+
+    task: Task
+    clients: ClientData
+    test: Batch
+    assignment: Assignment | None = None
+    labels: np.ndarray | None = None
+    facts: dict[str, Any] = {}  # noqa: RUF012
+
+
+def make_problem(config: Config, access: data.Access) -> Problem:
+    """The problem of a configuration.
+
+    Raises:
+      data.DataError: The data set cannot be had.
+    """
+    if config.dataset in ("quadratic", "logistic"):
+        return _with_known_optimum(config)
+    make = {"shakespeare": _text, "gaussians": _gaussians}.get(config.dataset, _images)
+    problem = make(config, access)
+    if config.test_samples is None:
+        return problem
+    return problem._replace(test=_evenly(problem.test, config.test_samples))
+
+
+def _images(config: Config, access: data.Access) -> Problem:
+    name = config.dataset
+    dataset = data.digits() if name == "digits" else data.load(name, access)
+    labels = dataset.train_targets
+    assignment = data.partition.build(
+        config.partition, labels, config.num_clients, **_partition_options(config)
+    )
+    clients = data.from_dataset(
+        dataset,
+        assignment,
+        batch_size=config.batch_size,
+        augment=bool(config.augment),
+    )
+    model = _model(config, dataset.num_classes)
+    task = models.classifier(model, dataset.train_inputs.shape[1:])
+    return Problem(task, clients, data.held_out(dataset), assignment, labels)
+
+
+def _text(config: Config, access: data.Access) -> Problem:
+    text = data.from_roles(data.load_roles(access))
+    assignment = _deal_text(config, text)
+    clients = data.text_clients(text, assignment, batch_size=config.batch_size)
+    task = models.next_character(_model(config, len(data.shakespeare.ALPHABET)))
+    test = data.held_out_text(text, config.test_samples or 10_000)
+    # A window is named by its start; its label is the character that follows.
+    return Problem(task, clients, test, assignment, text.text[text.window :])
+
+
+def _deal_text(config: Config, text: data.Corpus) -> Assignment:
+    if config.partition not in TEXT_PARTITIONS:
+        raise ValueError(
+            f"partition = {config.partition!r}, but a text can be dealt as "
+            f"{', '.join(TEXT_PARTITIONS)}: choose one of these."
+        )
+    seed, number = config.partition_seed, config.num_clients
+    if config.partition == "dirichlet":
+        return data.spread(text, number, alpha=config.alpha, seed=seed)
+    if config.partition == "grouped":
+        return data.grouped(text, number, seed=seed)
+    if number != len(text.users):
+        raise ValueError(
+            f"num_clients = {number}, but partition = 'natural' makes each of the "
+            f"{len(text.users)} roles a client: set num_clients = {len(text.users)}."
+        )
+    return data.natural(text)
+
+
+def _gaussians(config: Config, access: data.Access) -> Problem:
+    del access
+    if config.num_clients != 2:
+        raise ValueError(
+            f"num_clients = {config.num_clients}, but there are two Gaussians, one "
+            "each: set num_clients = 2."
+        )
+    clients = data.gaussians(
+        config.variance,
+        points=config.client_size,
+        batch_size=config.batch_size,
+        seed=config.partition_seed,
+    )
+    task = models.classifier(_model(config, num_classes=2), (2,))
+    labels = np.asarray(clients.source.targets)
+    return Problem(task, clients, _everything(clients), clients.assignment, labels)
+
+
+def _with_known_optimum(config: Config) -> Problem:
+    """A drawn problem; its loss on all samples is judged, above f(x*)."""
+    make = data.quadratic if config.dataset == "quadratic" else data.logistic
+    dials = {"sigma_g": config.sigma_g, "sigma": config.sigma}
+    made = make(
+        config.num_clients,
+        config.dimension,
+        **{name: value for name, value in dials.items() if value is not None},
+        client_size=config.client_size,
+        batch_size=config.batch_size,
+        seed=config.partition_seed,
+    )
+    facts = {"minimum": made.minimum}
+    return Problem(made.task, made.data, _everything(made.data), facts=facts)
+
+
+def _partition_options(config: Config) -> dict[str, Any]:
+    names = {
+        "dirichlet": ("alpha",),
+        "dirichlet_client": ("alpha",),
+        "shards": ("num_shards", "shard_size", "shards_per_client"),
+        "major_class": ("client_size", "rho_device"),
+        "overlap": ("client_size",),
+    }.get(config.partition, ())
+    chosen = {name: getattr(config, name) for name in names}
+    chosen = {name: value for name, value in chosen.items() if value is not None}
+    return {"seed": config.partition_seed, **chosen}
+
+
+def _model(config: Config, num_classes: int):
+    sizes = {name: getattr(config, name) for name in _MODEL_SIZES}
+    sizes = {name: value for name, value in sizes.items() if value is not None}
+    # These models have one such size, others a list.
+    single = {"alexnet": ("features",), "lstm": ("hidden",)}.get(config.model, ())
+    for name in single:
+        if name in sizes:
+            sizes[name] = _only(name, sizes[name], config.model)
+    return models.create(config.model, num_classes, norm=config.norm, **sizes)
+
+
+def _only(name: str, values: tuple[int, ...], model: str) -> int:
+    if len(values) != 1:
+        raise ValueError(
+            f"{name} = {','.join(map(str, values))}, but {model} has one: give one "
+            "number."
+        )
+    return values[0]
+
+
+def _everything(clients: ClientData) -> Batch:
+    """All samples of all clients; every client has as many."""
+    every = jax.vmap(clients.full)(jnp.arange(clients.num_clients))
+    flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), every)
+    return flat._replace(mask=None)
+
+
+def _evenly(batch: Batch, number: int) -> Batch:
+    total = len(batch.targets)
+    places = np.arange(min(number, total)) * total // min(number, total)
+    return jax.tree.map(lambda x: x[places], batch)
