@@ -187,7 +187,7 @@ class Config:
     consensus: bool = own("run", "Log the distance between all clients.", False)
     per_client: bool = own("run", "Log each client's accuracy.", False)
     local_global: bool = own("run", "Log HA-Fed's f_local and f_global.", False)
-    client_chunk: int | None = option("run", "Clients side by side; else by platform.")
+    client_chunk: int | None = option("run", "Clients run side by side; by platform.")
     precision: str | None = own(
         "run", "Of matrix products; else JAX's.", choices=("default", "high", "highest")
     )

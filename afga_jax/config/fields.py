@@ -57,7 +57,7 @@ class Field(NamedTuple):
         names = ", ".join(self.choices)
         if self.choices:
             return f"{names}, or a file" if self.file else names
-        bounds = [f"{_SIGNS[k]} {v:g}" for k, v in self.bounds.items() if k in _SIGNS]
+        bounds = [f"{_SIGNS[k]} {v}" for k, v in self.bounds.items() if k in _SIGNS]
         return " and ".join(bounds)
 
 

@@ -96,6 +96,12 @@ def choices(config: Config) -> dict[str, Any]:
     return base | changed
 
 
+def decided() -> frozenset[str]:
+    """The fields whose default the table decides."""
+    rows = [name for row in (*SETTING_OF, *ROWS) for name in row.values]
+    return frozenset([*rows, "scale", "local_lr", "server_lr"])
+
+
 def stood_in(config: Config) -> Config:
     """The same run on the built-in digits: their defaults, the user's choices."""
     moved = resolve(choices(config), dataset="digits").config
