@@ -22,6 +22,7 @@ ORDER = [
     "settings",
     "experiment",
     "checkpoint record seeds",
+    "report",
     "__init__",
 ]
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names.split()}

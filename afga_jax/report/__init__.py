@@ -1,0 +1,10 @@
+"""What runs look like side by side: tables and figures.
+
+Accuracies are in percent; the final one of a seed is the mean of its last five rounds.
+"""
+
+from afga_jax.report.figures import comparison, curves
+from afga_jax.report.results import cautions
+from afga_jax.report.tables import KINDS, table
+
+__all__ = ["KINDS", "cautions", "comparison", "curves", "table"]

@@ -1,0 +1,255 @@
+"""Figures: one run's curves, and several runs against what they cost.
+
+Drawn without pyplot: nothing global changes, and nothing is left open.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from afga_jax.record import Run
+from afga_jax.report.results import (
+    STAND_IN,
+    Result,
+    evaluated_rounds,
+    mean_and_deviation,
+    results,
+    stands_in,
+    values,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's colours, distinct also for the colour-blind; then other dashes.
+_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_DASHES = ("-", "--", ":", "-.")
+_WIDE_RANGE = 20
+_MANY = 150
+
+
+class _Axis(NamedTuple):
+    """What a panel has on its x axis."""
+
+    metric: str
+    label: str
+    unit: str | None = None
+
+
+_AXES = (
+    _Axis("round", "round"),
+    _Axis("gradients_total", "gradients computed", ""),
+    _Axis("bytes_total", "bytes sent", "B"),
+    _Axis("hours", "simulated time, hours"),
+)
+
+
+def comparison(runs: Sequence[Run], path: str | Path) -> None:
+    """Test accuracy of several runs against rounds, gradients, bytes and hours.
+
+    Lines are means over seeds, bands one standard deviation; dotted lines are the
+    papers' final accuracies, for runs in the papers' settings.
+
+    Args:
+      runs: From `afga_jax.record.read`.
+      path: Of the picture; its ending decides the format.
+    """
+    figure = _figure(width=10, height=7.5)
+    panels = figure.subplots(2, 2, sharey=True).flat
+    found = results(runs)
+    metric, scale, label = _quality(runs)
+    for panel, axis in zip(panels, _AXES, strict=True):
+        spans = []
+        for number, run in enumerate(runs):
+            x = _along(run, axis.metric)
+            if len(x) and np.isfinite(x).all() and x[-1] > 0:
+                y = scale * values(run, metric)
+                _line(panel, x, y, number, found[number].label)
+                _paper(panel, found[number], number)
+                spans.append(x[-1])
+        _decorate(panel, axis, spans)
+    for panel in (figure.axes[0], figure.axes[2]):
+        panel.set_ylabel(label)
+    _legend(figure, len(runs))
+    _title(figure, _together(runs), any(stands_in(run) for run in runs))
+    _save(figure, path)
+
+
+def curves(run: Run, path: str | Path) -> None:
+    """One run: accuracy, losses, what is uploaded, and accuracy against time.
+
+    Args:
+      run: From `afga_jax.record.read`.
+      path: Of the picture; its ending decides the format.
+    """
+    figure = _figure(width=10, height=7)
+    first, second, third, fourth = figure.subplots(2, 2).flat
+    rounds = evaluated_rounds(run).astype(float)
+    metric, scale, label = _quality([run])
+    quality = scale * values(run, metric)
+    _line(first, rounds, quality, 0, label)
+    target = run.config.get("target")
+    if target is not None and metric == "test_accuracy":
+        first.axhline(100 * target, color="0.4", linestyle="--", linewidth=1)
+        first.annotate(
+            f"target {100 * target:g} %",
+            (0.01, 100 * target),
+            xycoords=("axes fraction", "data"),
+            xytext=(0, 3),
+            textcoords="offset points",
+            color="0.3",
+            fontsize=8,
+        )
+    first.set_ylabel(label)
+    for number, name in enumerate(("train_loss", "test_loss")):
+        _line(second, rounds, values(run, name), number, name.replace("_", " "))
+    second.set_ylabel("loss")
+    shown = {"delta_norm": "‖Δ‖", "spread": "spread of the uploads, mean ‖Δᵢ − Δ‖²"}
+    for number, (name, text) in enumerate(shown.items()):
+        _line(third, rounds, values(run, name), number, text, geometric=True)
+    third.set_ylabel("change of the model")
+    for panel in (first, second, third):
+        _decorate(panel, _AXES[0], [])
+    for panel in (second, third):
+        if panel.lines:
+            panel.legend(frameon=False)
+    if third.lines:
+        third.set_yscale("log")
+    _line(fourth, _along(run, "hours"), quality, 0, label)
+    _decorate(fourth, _AXES[3], [])
+    fourth.set_ylabel(label)
+    _title(figure, _together([run]), stands_in(run))
+    _save(figure, path)
+
+
+def _quality(runs: Sequence[Run]) -> tuple[str, float, str]:
+    """What the y axis shows: accuracy, or the loss for tasks without one."""
+    if any(np.isfinite(values(run, "test_accuracy")).any() for run in runs):
+        return "test_accuracy", 100.0, "test accuracy, %"
+    return "test_loss", 1.0, "test loss"
+
+
+def _along(run: Run, metric: str) -> np.ndarray:
+    """The x values: rounds, or the mean over seeds of what was spent."""
+    if metric == "round":
+        return evaluated_rounds(run).astype(float)
+    return mean_and_deviation(values(run, metric))[0]
+
+
+def _line(
+    panel: "Axes",
+    x: np.ndarray,
+    sample: np.ndarray,
+    number: int,
+    label: str,
+    *,
+    geometric: bool = False,
+) -> None:
+    """The mean over seeds and its band; `geometric` for a logarithmic axis."""
+    if geometric:
+        sample = np.log(np.where(sample > 0, sample, np.nan))
+    mean, deviation = mean_and_deviation(sample)
+    low, high = mean - deviation, mean + deviation
+    if geometric:
+        mean, low, high = np.exp(mean), np.exp(low), np.exp(high)
+    known = np.isfinite(mean).sum()
+    if not known:
+        return
+    color = _COLORS[number % len(_COLORS)]
+    dashes = _DASHES[number // len(_COLORS) % len(_DASHES)]
+    panel.plot(
+        x,
+        mean,
+        dashes,
+        color=color,
+        label=label,
+        linewidth=1.8 if known < _MANY else 1.0,
+        marker="o" if known == 1 else None,
+    )
+    if len(sample) > 1:
+        panel.fill_between(x, low, high, color=color, alpha=0.18, linewidth=0)
+
+
+def _decorate(panel: "Axes", axis: _Axis, spans: list[float]) -> None:
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
+    panel.set_xlabel(axis.label)
+    panel.grid(color="0.9", linewidth=0.8)
+    panel.set_axisbelow(True)
+    panel.spines[["top", "right"]].set_visible(False)
+    if spans and max(spans) > _WIDE_RANGE * min(spans):
+        # Otherwise the cheapest run is a vertical line.
+        panel.set_xscale("log")
+    elif axis.metric == "round":
+        locator = MaxNLocator(steps=[1, 2, 5, 10], integer=True)
+        panel.xaxis.set_major_locator(locator)
+    if axis.unit is not None:
+        panel.xaxis.set_major_formatter(EngFormatter(unit=axis.unit))
+
+
+def _paper(panel: "Axes", one: Result, number: int) -> None:
+    if one.paper is not None and one.as_in_paper:
+        panel.axhline(
+            one.paper.accuracy,
+            color=_COLORS[number % len(_COLORS)],
+            label=f"{one.label}, paper's final",
+            linestyle=":",
+            linewidth=1.2,
+        )
+
+
+def _legend(figure: "Figure", count: int) -> None:
+    """Below the panels, never over the curves."""
+    shown: dict[str, object] = {}
+    for panel in figure.axes:
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+            shown.setdefault(label, handle)
+    if shown:
+        figure.legend(
+            shown.values(),
+            shown.keys(),
+            loc="outside lower center",
+            ncols=min(4, count),
+            frameon=False,
+        )
+
+
+def _together(runs: Sequence[Run]) -> str:
+    """What all runs share, as a title."""
+    first = runs[0].config if runs else {}
+    same = {
+        name: value
+        for name, value in first.items()
+        if all(run.config.get(name) == value for run in runs) and value is not None
+    }
+    seeds = same.get("num_seeds", 1)
+    parts = [
+        same.get("algo") if len(runs) == 1 else None,
+        same.get("dataset"),
+        same.get("model"),
+        f"{same['num_clients']} clients" if "num_clients" in same else None,
+        f"mean ± std of {seeds} seeds" if seeds > 1 else None,
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def _title(figure: "Figure", text: str, stand_in: bool) -> None:
+    if stand_in:
+        text = f"{text}\n{STAND_IN}"
+    figure.suptitle(text, color="#B00020" if stand_in else "black", fontsize=12)
+
+
+def _figure(*, width: float, height: float) -> "Figure":
+    # Half a second that a run should not wait for at its start.
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _save(figure: "Figure", path: str | Path) -> None:
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)

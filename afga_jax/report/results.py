@@ -1,0 +1,243 @@
+"""From a run's lines to the numbers that tables and figures show."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from afga_jax import config as configuration
+from afga_jax import published, settings
+from afga_jax.config import Config
+from afga_jax.published import Published
+from afga_jax.record import Run
+
+#: The final accuracy is the mean of so many rounds (AFGA, §6).
+LAST = 5
+
+# Runs with different ones are different experiments; what is left is what an algorithm
+# is made of, and what one compares.
+_SHARED_GROUPS = ("data", "model", "run")
+_SHARED = (
+    "setting",
+    "scale",
+    "num_clients",
+    "participation",
+    "active",
+    "local_steps",
+    "batch_size",
+    "full_batch",
+)
+_WATCHING = (
+    "eval_every",
+    "target",
+    "consensus",
+    "per_client",
+    "local_global",
+    "client_chunk",
+)
+_RUN_FIELDS = (*_WATCHING, "seed", "num_seeds", "partition_seed", "precision")
+
+STAND_IN = "the built-in digits stand in for a data set that was not there"
+
+
+class Result(NamedTuple):
+    """What came out of a run; arrays have one entry for each seed, NaN for unknown.
+
+    Attributes:
+      label: Sets the run apart from those beside it.
+      rounds: The last evaluated round; 0: none.
+      finished: Whether that is the end.
+      accuracy: Final test accuracy, percent.
+      loss: Final test loss.
+      reached: First evaluated round at the target.
+      totals: `gradients`, `uploads`, `gossip_messages`, `bytes`, `hours`, `seconds` at
+        the last round, mean over seeds.
+      paper: The published number.
+      as_in_paper: Whether the run has the paper's size and settings.
+    """
+
+    label: str
+    rounds: int
+    finished: bool
+    accuracy: np.ndarray
+    loss: np.ndarray
+    reached: np.ndarray
+    totals: dict[str, float]
+    paper: Published | None
+    as_in_paper: bool
+
+
+def results(runs: Sequence[Run]) -> list[Result]:
+    """What came out of each run."""
+    return [_result(run, label) for run, label in zip(runs, labels(runs), strict=True)]
+
+
+def evaluated_rounds(run: Run) -> np.ndarray:
+    """The rounds that were evaluated for all seeds, ascending."""
+    by_seed = _by_seed(run).values()
+    common = set.intersection(*(set(rows) for rows in by_seed)) if by_seed else set()
+    return np.array(sorted(common), int)
+
+
+def values(run: Run, name: str) -> np.ndarray:
+    """A metric, `[seeds, evaluated rounds]`; NaN where it was not finite or not kept.
+
+    >>> lines = [{"seed": 0, "round": r, "spread": s} for r, s in [(1, 4.0), (2, None)]]
+    >>> print(values(Run({}, lines), "spread"))
+    [[ 4. nan]]
+    """
+    rounds = evaluated_rounds(run)
+    table = [
+        [_number(rows[round].get(name)) for round in rounds]
+        for rows in _by_seed(run).values()
+    ]
+    return np.array(table, float).reshape(len(table), len(rounds))
+
+
+def mean_and_deviation(sample: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Over the first axis, the seeds: mean and sample standard deviation.
+
+    The deviation of a single seed is 0.
+    """
+    if not len(sample):
+        nothing = np.full(sample.shape[1:], np.nan)
+        return nothing, nothing
+    deviation = np.zeros(sample.shape[1:])
+    if len(sample) > 1:
+        deviation = sample.std(0, ddof=1)
+    return sample.mean(0), deviation
+
+
+def labels(runs: Sequence[Run]) -> list[str]:
+    """A name for each run: its algorithm, and what differs where that is the same.
+
+    >>> fast, slow = ({"algo": "afga", "local_lr": rate} for rate in (2.0, 0.1))
+    >>> labels([Run(fast, []), Run(slow, []), Run({"algo": "fedavg"}, [])])
+    ['afga local_lr=2.0', 'afga local_lr=0.1', 'fedavg']
+    """
+    found = []
+    for run in runs:
+        algorithm = run.config.get("algo", "run")
+        alike = [one for one in runs if one.config.get("algo", "run") == algorithm]
+        names = [name for name in _names() if len(_distinct(alike, name)) > 1]
+        more = [f"{name}={run.config.get(name)}" for name in names]
+        found.append(" ".join([algorithm, *more]))
+    repeated = len(set(found)) < len(found)
+    if repeated:
+        found = [f"{label} ({number})" for number, label in enumerate(found, 1)]
+    return found
+
+
+def cautions(runs: Sequence[Run]) -> list[str]:
+    """What a reader must know before comparing the runs, a line each.
+
+    >>> cautions([Run({"dataset": d}, []) for d in ("cifar10", "digits")])
+    ['these runs differ in more than the algorithm: dataset (cifar10, digits).']
+    """
+    differing = []
+    for one in configuration.fields():
+        shared = one.group in _SHARED_GROUPS or one.name in _SHARED
+        ignored = one.neutral or one.name in (*_WATCHING, "stand_in")
+        found = _distinct(runs, one.name)
+        if shared and not ignored and len(found) > 1:
+            differing.append(f"{one.name} ({', '.join(map(str, found))})")
+    lines = []
+    if differing:
+        names = ", ".join(differing)
+        lines.append(f"these runs differ in more than the algorithm: {names}.")
+    for run, label in zip(runs, labels(runs), strict=True):
+        if stands_in(run):
+            lines.append(f"{label}: {STAND_IN}.")
+    return lines
+
+
+def stands_in(run: Run) -> bool:
+    """Whether the run used the built-in digits in place of what was meant."""
+    if run.facts is not None and "stand_in" in run.facts:
+        return bool(run.facts["stand_in"])
+    return bool(run.config.get("stand_in")) and run.config.get("dataset") == "digits"
+
+
+def _result(run: Run, label: str) -> Result:
+    rounds = evaluated_rounds(run)
+    accuracy = 100 * values(run, "test_accuracy")
+    names = ("gradients", "uploads", "gossip_messages", "bytes")
+    columns = {name: f"{name}_total" for name in names}
+    columns |= {"hours": "hours", "seconds": "seconds"}
+    return Result(
+        label=label,
+        rounds=int(rounds[-1]) if len(rounds) else 0,
+        finished=run.summary is not None,
+        accuracy=_last(accuracy),
+        loss=_last(values(run, "test_loss")),
+        reached=_first_at(rounds, accuracy, run.config.get("target")),
+        totals={name: _total(values(run, column)) for name, column in columns.items()},
+        paper=_paper(run),
+        as_in_paper=_as_in_paper(run),
+    )
+
+
+def _last(table: np.ndarray) -> np.ndarray:
+    if not table.shape[1]:
+        return np.full(len(table), np.nan)
+    return table[:, -LAST:].mean(1)
+
+
+def _total(table: np.ndarray) -> float:
+    return float(table[:, -1].mean()) if table.size else float("nan")
+
+
+def _first_at(rounds: np.ndarray, accuracy: np.ndarray, target: Any) -> np.ndarray:
+    reached = np.full(len(accuracy), np.nan)
+    if target is not None:
+        for seed, there in enumerate(accuracy >= 100 * target):
+            if there.any():
+                reached[seed] = rounds[there.argmax()]
+    return reached
+
+
+def _paper(run: Run) -> Published | None:
+    names = ("algo", "dataset", "setting", "model")
+    asked = tuple(run.config.get(name) for name in names)
+    resample = run.config.get("resample")
+    if resample is None:
+        return published.lookup(*asked)
+    only = published.GOSSIP_ONLY
+    return only if resample is False and asked == only[:4] else None
+
+
+def _as_in_paper(run: Run) -> bool:
+    """Whether nothing was changed from the paper's setting at the paper's size."""
+    if run.config.get("scale") != "paper":
+        return False
+    changed = settings.choices(Config.from_dict(run.config))
+    return not set(changed) - {"algo", "setting", "scale", *_RUN_FIELDS}
+
+
+def _by_seed(run: Run) -> dict[int, dict[int, dict[str, Any]]]:
+    table: dict[int, dict[int, dict[str, Any]]] = {}
+    for row in run.metrics:
+        table.setdefault(row["seed"], {})[row["round"]] = row
+    return table
+
+
+def _number(value: Any) -> float:
+    return float("nan") if value is None else float(value)
+
+
+def _distinct(runs: Sequence[Run], name: str) -> list[Any]:
+    found = []
+    for run in runs:
+        value = run.config.get(name)
+        if value not in found:
+            found.append(value)
+    return found
+
+
+def _names() -> list[str]:
+    """The fields that change a run's numbers, but for its algorithm."""
+    return [
+        one.name
+        for one in configuration.fields()
+        if not one.neutral and one.name not in ("algo", "stand_in")
+    ]
