@@ -72,8 +72,12 @@ class Record:
         self.close()
 
     def configure(self, config: dict[str, Any], **more: Any) -> None:
-        """Writes `config.json`: the settings, `versions`, and what else is given."""
-        content = {"config": config, "versions": versions(), **more}
+        """Writes `config.json`: the settings, `versions`, and what else is given.
+
+        What an earlier program wrote there beside these stays.
+        """
+        before = _read_json(self.folder / _CONFIG) or {}
+        content = {**before, "config": config, "versions": versions(), **more}
         self.folder.mkdir(parents=True, exist_ok=True)
         write_json(self.folder / _CONFIG, content)
 
@@ -116,6 +120,13 @@ class Record:
     def summarise(self, summary: dict[str, Any]) -> None:
         """Writes `summary.json`."""
         write_json(self.folder / _SUMMARY, summary)
+
+    def discard(self) -> None:
+        """Removes what was written; for a run that fails before its first round."""
+        self.close()
+        shutil.rmtree(self.folder / _EVENTS, ignore_errors=True)
+        for name in (_METRICS, _SUMMARY, _CONFIG):
+            (self.folder / name).unlink(missing_ok=True)
 
     def close(self) -> None:
         """Closes all files; `write` opens them again."""

@@ -1,5 +1,6 @@
 """Rounds as a run executes them: for several seeds at once, and watched for NaN."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -37,20 +38,25 @@ def seeded(algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
     """
 
     def init(keys: Array, **numbers: float) -> PyTree:
-        return _over_rows(lambda key: algorithm.init(key, **numbers), keys)
+        return each_seed(lambda key: algorithm.init(key, **numbers), keys)
 
     def round(keys: Array, state: PyTree, data: PyTree, plan: PyTree = None):
         def one(key_and_state):
             new, info = algorithm.round(*key_and_state, data, plan)
             return new, Watched(info, _finite((info.loss, new.params, new.stats)))
 
-        return _over_rows(one, (keys, state))
+        return each_seed(one, (keys, state))
 
     return algorithm._replace(init=init, round=round)
 
 
-def _over_rows(function, rows: PyTree) -> PyTree:
-    """`over_seeds`; a single seed takes no loop, which would copy its state."""
+def each_seed(function: Callable[[PyTree], PyTree], rows: PyTree) -> PyTree:
+    """`over_seeds`; a single seed takes no loop, which would copy its state.
+
+    Args:
+      function: Of one seed's row.
+      rows: `[seeds, ...]`.
+    """
     if len(jax.tree.leaves(rows)[0]) > 1:
         return over_seeds(function, rows)
     result = function(jax.tree.map(lambda x: x[0], rows))

@@ -6,4 +6,4 @@ python -m experiments.cifar --algo=afga
 from experiments import runner
 
 if __name__ == "__main__":
-    runner.run("cifar10")
+    runner.main("cifar10", __doc__)

@@ -1,139 +1,240 @@
-"""Trains one algorithm on one data set and prints how it goes; the mains are thin."""
+"""Runs one configuration into a folder: from the start, or on from where it stopped.
 
-import functools
+A folder holds one run (`afga_jax.record`) and its newest states (`checkpoints/`). It is
+never overwritten: without `--resume` a folder that holds a run is refused. Stopped at
+any moment, even by kill -9, a run that is resumed ends with the same numbers, bit for
+bit, as one that was never stopped. `folder.refused` says what may differ then.
+
+Exit codes: 0 done; 1 an error, said in one line; 2 the flags were not understood; 130
+stopped by Ctrl-C or SIGTERM.
+"""
+
+import contextlib
 import logging as standard_logging
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import jax
-from absl import app, flags, logging
+from absl import flags as absl_flags
+from absl import logging
 
-import afga_jax
-from afga_jax import data, models
-
-_OPTIONS = (
-    "num_clusters",
-    "participation",
-    "local_steps",
-    "local_lr",
-    "server_lr",
-    "eps",
-    "topology",
-)
-
-
-def define_flags(values: flags.FlagValues) -> None:
-    """Defines the flags; None leaves the algorithm its own default."""
-    text, whole, number = flags.DEFINE_string, flags.DEFINE_integer, flags.DEFINE_float
-    text("algo", "afga", f"Algorithm: {', '.join(afga_jax.ALGORITHMS)}.", values)
-    text("dataset", None, "Data set; left alone, digits stand in if need be.", values)
-    text("data_dir", None, "Folder of TFDS's sets; or TFDS_DATA_DIR.", values)
-    text("cache_dir", None, "Folder of decoded sets; or AFGA_CACHE_DIR.", values)
-    flags.DEFINE_bool("offline", None, "Leave the network alone.", values)
-    text("partition", "dirichlet", "How samples are dealt to clients.", values)
-    number("alpha", 0.6, "Dirichlet's concentration.", flag_values=values)
-    whole("num_clients", 50, "N.", flag_values=values)
-    whole("batch_size", 50, "Samples per local step.", flag_values=values)
-    whole("rounds", 100, "R.", flag_values=values)
-    whole("eval_every", 10, "Rounds between evaluations.", flag_values=values)
-    whole("seed", 0, "Of everything but the partition.", flag_values=values)
-    whole("partition_seed", 0, "Of the partition.", flag_values=values)
-    whole("width", 64, "Of the ConvMixer.", flag_values=values)
-    whole("depth", 4, "Of the ConvMixer.", flag_values=values)
-    whole("num_clusters", None, "K.", flag_values=values)
-    number("participation", None, "M/N.", flag_values=values)
-    whole("local_steps", None, "Local steps per round.", flag_values=values)
-    number("local_lr", None, "Local learning rate.", flag_values=values)
-    number("server_lr", None, "Server learning rate.", flag_values=values)
-    number("eps", None, "Of the adaptive server.", flag_values=values)
-    text("topology", None, "Who mixes with whom.", values)
+from afga_jax import data, record, report
+from afga_jax.checkpoint import Checkpoints
+from afga_jax.config import Config
+from afga_jax.experiment import from_config
+from afga_jax.record import Record, Run
+from afga_jax.settings import resolve
+from afga_jax.summary import summarise
+from experiments import flags, folder, interrupts, loop
+from experiments.interrupts import Interrupted
+from experiments.progress import Display
+from experiments.training import Diverged, Programs, Training
 
 
-def train(values: flags.FlagValues, default_dataset: str) -> None:
-    """Runs what the flags say and prints a line per evaluation."""
-    access = data.Access(
-        data_dir=values.data_dir, cache_dir=values.cache_dir, offline=values.offline
-    )
-    dataset, note = data.load_or_digits(values.dataset, default_dataset, access)
-    if note:
-        print(f"note: {note}", file=sys.stderr)
-    deal = {"alpha": values.alpha} if "dirichlet" in values.partition else {}
-    held = data.partition.build(
-        values.partition,
-        dataset.train_targets,
-        values.num_clients,
-        seed=values.partition_seed,
-        **deal,
-    )
-    clients = data.from_dataset(
-        dataset,
-        held,
-        batch_size=values.batch_size,
-        augment=dataset.name.startswith("cifar"),
-    )
-    shape = dataset.train_inputs.shape[1:]
-    model = models.create(
-        "convmixer",
-        dataset.num_classes,
-        width=values.width,
-        depth=values.depth,
-        patch=4 if shape[0] >= 28 else 2,
-    )
-    task = models.classifier(model, shape)
-    given = {name: values[name].value for name in _OPTIONS}
-    algorithm = afga_jax.build(
-        values.algo,
-        task,
-        num_clients=values.num_clients,
-        **{name: value for name, value in given.items() if value is not None},
-    )
-    print(
-        f"{values.algo} on {dataset.name}, {values.num_clients} clients, "
-        f"{values.rounds} rounds, ConvMixer of width {values.width} and depth "
-        f"{values.depth}, {jax.default_backend()}"
-    )
-    _report(algorithm, task, clients, data.held_out(dataset), values)
+def run(
+    config: Config,
+    out: str | Path,
+    *,
+    resume: bool = False,
+    programs: Programs | None = None,
+    display: Display | None = None,
+    about: Mapping[str, Any] | None = None,
+) -> Run:
+    """Runs a configuration, or what is left of it.
+
+    Args:
+      config: Complete, as `settings.resolve` gives it.
+      out: The run's folder.
+      resume: Go on with what is there; where nothing is, start.
+      programs: Those of a run that they `accept` this one beside.
+      display: Who is told; None: nobody.
+      about: More for `config.json`.
+
+    Returns:
+      The run, with its summary.
+
+    Raises:
+      ValueError: The folder holds a run and `resume` is not set, or a run with other
+        settings.
+      Diverged: The last good state is saved.
+      Interrupted: Ctrl-C or SIGTERM; the state is saved.
+    """
+    out, display = Path(out), display or Display(quiet=True)
+    before = folder.existing(out, resume)
+    if before is not None and _is_finished(before, config):
+        display.say(f"the run in {out} is finished; raise rounds to go on")
+        display.end(before)
+        return before
+    with _precision(config):
+        if programs is None:
+            programs = Programs(from_config(config))
+            config = programs.experiment.config
+        elif not programs.accept(config):
+            raise ValueError("the programs differ from the run in more than numbers.")
+        if before is not None:
+            folder.check_same(Config.from_dict(before.config), config, out)
+        with folder.alone(out), Record(out) as writer:
+            training = Training(config, programs)
+            return _run(training, writer, display, about or {}, new=before is None)
 
 
-def run(default_dataset: str) -> None:
-    """Entry point of a main: flags, then training; a user's mistake is one line."""
-    define_flags(flags.FLAGS)
+def main(dataset: str, usage: str = "", arguments: Sequence[str] | None = None) -> None:
+    """What a main calls: reads the command line, runs, and ends the program.
+
+    Args:
+      dataset: The data set that is meant where none is given.
+      usage: The lines above the flags on the help page.
+      arguments: With the program's name first; None: the command line's.
+    """
     logging.set_verbosity(logging.WARNING)
     plain = standard_logging.Formatter("note: %(message)s")
     logging.get_absl_handler().setFormatter(plain)
-
-    def main(arguments: Sequence[str]) -> int:
-        if len(arguments) > 1:
-            print(f"error: {arguments[1]!r} is not a flag.", file=sys.stderr)
-            return 2
-        try:
-            train(flags.FLAGS, default_dataset)
-        except ValueError as error:
-            print(f"error: {error}", file=sys.stderr)
-            return 1
-        except KeyboardInterrupt:
-            print("\nstopped.", file=sys.stderr)
-            return 130
-        return 0
-
-    app.run(main)
+    values = absl_flags.FlagValues()
+    flags.define(values)
+    try:
+        flags.parse(arguments or sys.argv, values, usage=usage)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    sys.exit(execute(flags.given(values), dataset))
 
 
-def _report(algorithm, task, clients, test, values) -> None:
-    key = jax.random.key(values.seed)
-    trainer = afga_jax.Trainer(algorithm, capacity=values.eval_every)
-    evaluate = jax.jit(functools.partial(afga_jax.evaluate, task))
-    state, done, started = trainer.init(key), 0, time.perf_counter()
-    while done < values.rounds:
-        now = min(values.eval_every, values.rounds - done)
-        state, info = trainer.run(key, state, clients, now)
-        done += now
-        result = evaluate(state.params, state.stats, test)
-        spent = time.perf_counter() - started
-        print(
-            f"round {done:4}  train loss {info.loss.mean():.4f}  test loss "
-            f"{result['loss']:.4f}  accuracy {100 * result['accuracy']:.2f} %  "
-            f"{spent:.0f} s",
-            flush=True,
-        )
+def execute(given: Mapping[str, Any], dataset: str) -> int:
+    """Runs what was given by flags and talks to the user.
+
+    Args:
+      given: The user's choices by the names of `Config`.
+      dataset: The data set that is meant where none is given.
+
+    Returns:
+      The exit code.
+    """
+    out = None
+    try:
+        config, out, about = _wanted(given, dataset)
+        keep_programs(config)
+        run(config, out, resume=config.resume, display=Display(), about=about)
+    except Interrupted:
+        print(f"stopped; go on with: {_again(out)}", file=sys.stderr)
+        return 130
+    except KeyboardInterrupt:
+        print(f"stopped at once; go on with: {_again(out)}", file=sys.stderr)
+        return 130
+    except (ValueError, OSError, jax.errors.JaxRuntimeError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def keep_programs(config: Config) -> None:
+    """Lets JAX keep compiled programs beside the decoded data, unless told not to."""
+    if not config.compile_cache:
+        return
+    cache = data.Access(cache_dir=config.cache_dir).cache_dir / "programs"
+    jax.config.update("jax_compilation_cache_dir", str(cache))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def _wanted(given: Mapping[str, Any], dataset: str) -> tuple[Config, Path, dict]:
+    """The configuration, its folder, and what `config.json` should also say."""
+    accelerator = jax.default_backend() != "cpu"
+    resolved = resolve(given, dataset=dataset, accelerator=accelerator)
+    config = resolved.config
+    if config.out is not None:
+        out = Path(config.out)
+    else:
+        out = (folder.newest if config.resume else folder.unused)(config)
+    if config.resume and record.exists(out):
+        # What the run was begun with, not today's defaults; `run` compares the two.
+        before = Config.from_dict(record.read(out).config)
+        return before.replace(**given), out, {}
+    if config.resume:
+        print(f"note: there is no run in {out} yet: it starts.", file=sys.stderr)
+    for note in resolved.notes:
+        print(f"note: {note}", file=sys.stderr)
+    return config, out, {"sources": resolved.sources, "given": dict(given)}
+
+
+def _run(training: Training, writer: Record, display: Display, about, new: bool) -> Run:
+    """Brings state and metrics to where the run goes on, and trains."""
+    config, facts = training.config, training.programs.experiment.facts
+    states = Checkpoints(writer.folder / "checkpoints")
+    try:
+        if not training.restore(states):
+            training.start()
+        display.begin(config, facts, writer.folder, training.done)
+        writer.configure(config.to_dict(), facts=facts, **about)
+        metrics = writer.resume(lambda row: _is_kept(row, config, training.done))
+        with interrupts.remembered() as interrupted:
+            stopped = loop.train(
+                training,
+                metrics,
+                states=states,
+                writer=writer,
+                display=display,
+                interrupted=interrupted,
+            )
+    except Diverged as error:
+        _keep_last_good(training, states, writer, metrics, error)
+        raise
+    except Exception:
+        if new and training.done == 0:
+            writer.discard()
+            folder.discard(writer.folder)
+        raise
+    finally:
+        display.close()
+    run = _finish(training, writer, metrics, stopped)
+    display.end(run)
+    return run
+
+
+def _is_kept(row: dict[str, Any], config: Config, done: int) -> bool:
+    # A run that had fewer rounds evaluated the last of those; this one would not have.
+    return row["round"] <= done and loop.evaluates(config, row["round"])
+
+
+def _is_finished(before: Run, config: Config) -> bool:
+    if not (before.summary and before.summary.get("finished")):
+        return False
+    if folder.refused(Config.from_dict(before.config), config):
+        return False
+    return before.summary["rounds"] >= config.rounds or loop.reached(
+        config, before.metrics
+    )
+
+
+def _finish(training, writer, metrics, stopped) -> Run:
+    summary = summarise(metrics, target=training.config.target)
+    summary |= {"finished": True, "stopped": stopped, "rounds": training.done}
+    summary |= {"wall_seconds": round(training.seconds, 3)}
+    facts = training.programs.experiment.facts
+    run = Run(training.config.to_dict(), metrics, summary, facts, writer.folder)
+    report.curves(run, writer.folder / "curves.png")
+    writer.summarise(summary)
+    return run
+
+
+def _keep_last_good(training, states, writer, metrics, error: Diverged) -> None:
+    training.rewind(states, error.round - 1)
+    training.save(states)
+    summary = summarise(metrics, target=training.config.target)
+    summary |= {"finished": False, "diverged_at": error.round, "rounds": training.done}
+    writer.summarise(summary | {"wall_seconds": round(training.seconds, 3)})
+    kept = f" The state of round {training.done} is kept in {writer.folder}."
+    error.args = (error.args[0] + kept,)
+
+
+def _precision(config: Config):
+    if config.precision is None:
+        return contextlib.nullcontext()
+    return jax.default_matmul_precision(config.precision)
+
+
+def _again(out: Path) -> str:
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    program = f"-m {spec.name}" if spec else sys.argv[0]
+    return f"python {program} --resume --out={out}"

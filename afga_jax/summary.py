@@ -1,0 +1,65 @@
+"""What a run came to, from its metrics."""
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+#: Evaluated rounds that a final value is the mean of: AFGA, Tables 4 and 5.
+FINAL_ROUNDS = 5
+
+
+def summarise(
+    metrics: Sequence[dict[str, Any]], *, target: float | None = None
+) -> dict[str, Any]:
+    """The final values of a run: means over its last five evaluated rounds.
+
+    Args:
+      metrics: Of all seeds, in the order of rounds.
+      target: The accuracy to reach; None: there is none.
+
+    Returns:
+      `final_accuracy` and `final_loss`, the means over the seeds, with their sample
+      standard deviations `..._std` (None for a single seed), `first_round_at_target`
+      (the mean; None if a seed did not reach it), and the same of each seed in `seeds`.
+
+    >>> rows = [{"seed": 0, "round": r, "test_accuracy": r / 10} for r in range(1, 8)]
+    >>> found = summarise(rows, target=0.45)
+    >>> found["final_accuracy"], found["first_round_at_target"]
+    (0.5, 5)
+    """
+    seeds = sorted({row["seed"] for row in metrics})
+    each = [_one([r for r in metrics if r["seed"] == seed], target) for seed in seeds]
+    summary = {"rounds": metrics[-1]["round"] if metrics else 0, "target": target}
+    for name in ("final_accuracy", "final_loss"):
+        values = [one[name] for one in each if one[name] is not None]
+        summary[name] = statistics.fmean(values) if values else None
+        several = len(values) > 1
+        summary[f"{name}_std"] = statistics.stdev(values) if several else None
+    reached = [one["first_round_at_target"] for one in each]
+    whole = reached and None not in reached
+    summary["first_round_at_target"] = statistics.mean(reached) if whole else None
+    return {**summary, "seeds": each}
+
+
+def first_round_at(metrics: Sequence[dict[str, Any]], target: float) -> int | None:
+    """The first evaluated round with at least that accuracy; None: there is none.
+
+    Args:
+      metrics: Of one seed.
+      target: An accuracy.
+    """
+    for row in metrics:
+        accuracy = row.get("test_accuracy")
+        if accuracy is not None and accuracy >= target:
+            return row["round"]
+    return None
+
+
+def _one(metrics: Sequence[dict[str, Any]], target: float | None) -> dict[str, Any]:
+    last = metrics[-FINAL_ROUNDS:]
+    found = {"seed": metrics[0]["seed"]}
+    for name, source in (("accuracy", "test_accuracy"), ("loss", "test_loss")):
+        values = [row[source] for row in last if row.get(source) is not None]
+        found[f"final_{name}"] = statistics.fmean(values) if values else None
+    reached = None if target is None else first_round_at(metrics, target)
+    return {**found, "first_round_at_target": reached}

@@ -1,0 +1,181 @@
+"""How a run goes, for people: a bar on a terminal, otherwise a line per evaluation."""
+
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+import jax
+import jax.monitoring
+import tqdm
+
+from afga_jax.config import Config
+from afga_jax.record import Run
+
+Row = dict[str, Any]
+
+
+class Display:
+    """Shows the progress of one run.
+
+    Args:
+      quiet: Show nothing but notes.
+      out: For lines.
+      error: For notes and, if it is a terminal, the bar.
+    """
+
+    def __init__(
+        self,
+        *,
+        quiet: bool = False,
+        out: TextIO | None = None,
+        error: TextIO | None = None,
+    ):
+        self.quiet, self._rounds = quiet, 0
+        self._out, self._error = out or sys.stdout, error or sys.stderr
+        self._terminal = self._error.isatty() and not quiet
+        self._bar, self._accuracy = None, {}
+
+    def begin(self, config: Config, facts: Row, folder: Path, done: int) -> None:
+        """A run is about to start, or to go on."""
+        self._rounds = config.rounds
+        for note in facts.get("notes", ()):
+            self.note(note)
+        model = f"{config.model} of " if config.model else ""
+        self.say(
+            f"{config.algo} on {config.dataset}: {config.num_clients} clients, "
+            f"{config.rounds} rounds, {model}{facts['parameters']:,} parameters, "
+            f"{jax.default_backend()}; {folder}"
+        )
+        if done:
+            self.say(f"going on after round {done}")
+
+    def say(self, text: str) -> None:
+        """A line of the run itself."""
+        if not self.quiet:
+            self._line(text, self._out)
+
+    def note(self, text: str) -> None:
+        """A line that the user should know of."""
+        self._line(f"note: {text}", self._error)
+
+    def first(self, done: int, seconds: float, compiling: float) -> None:
+        """The first round is done: how long will it take?"""
+        left = self._rounds - done
+        self.say(
+            f"compiled in {compiling:.1f} s; {_seconds(seconds)} per round, about "
+            f"{_duration(left * seconds)} for the other {left}, without evaluation"
+        )
+        if self._terminal:
+            self._bar = tqdm.tqdm(
+                total=self._rounds,
+                initial=done,
+                file=self._error,
+                unit="round",
+                dynamic_ncols=True,
+                bar_format="round {n}/{total} |{bar}| {rate_fmt}, "
+                "{remaining} left{postfix}",
+            )
+
+    def advanced(self, rounds: int, loss: float) -> None:
+        """Some rounds are done."""
+        if self._bar is not None:
+            self._bar.set_postfix({"loss": f"{loss:.3f}"} | self._accuracy, False)
+            self._bar.update(rounds)
+
+    def evaluated(self, rows: Sequence[Row]) -> None:
+        """A round was evaluated; one row for each seed."""
+        accuracy = _over_seeds(rows, "test_accuracy", "{:.2f}", 100, " %")
+        if accuracy:
+            self._accuracy = {"accuracy": accuracy}
+        if self._terminal:
+            return
+        parts = [
+            f"round {rows[0]['round']:4}",
+            f"train loss {_over_seeds(rows, 'train_loss')}",
+            f"test loss {_over_seeds(rows, 'test_loss')}",
+            f"accuracy {accuracy}" if accuracy else "",
+            f"{rows[0]['seconds']:.0f} s",
+        ]
+        self.say("  ".join(part for part in parts if part))
+
+    def end(self, run: Run) -> None:
+        """The run is over."""
+        summary = run.summary
+        final = _over_seeds(summary["seeds"], "final_accuracy", "{:.2f}", 100, " %")
+        what = f"accuracy {final}" if final else f"loss {summary['final_loss']:.6g}"
+        text = f"final {what}, the mean of the last five evaluations"
+        if run.config["target"] is not None:
+            at = summary["first_round_at_target"]
+            text += f"; target at round {at:g}" if at else "; target not reached"
+        self.say(f"{text}; {_duration(summary['wall_seconds'])}; {run.folder}")
+
+    def close(self) -> None:
+        """Leaves the bar as it stands."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+    def _line(self, text: str, stream: TextIO) -> None:
+        if self._bar is None:
+            print(text, file=stream, flush=True)
+        else:
+            self._bar.write(text, file=stream)
+
+
+class Compilation:
+    """Seconds that JAX spent on making programs, since this was made."""
+
+    _spent = 0.0
+    _listens = False
+
+    def __init__(self):
+        if not Compilation._listens:
+            jax.monitoring.register_event_duration_secs_listener(_count)
+            Compilation._listens = True
+        self._start = Compilation._spent
+
+    @property
+    def seconds(self) -> float:
+        return Compilation._spent - self._start
+
+
+def _count(event: str, seconds: float, **_: Any) -> None:
+    if event.startswith("/jax/core/compile/"):
+        Compilation._spent += seconds
+
+
+def _over_seeds(
+    rows: Sequence[Row],
+    name: str,
+    form: str = "{:.4f}",
+    scale: float = 1,
+    unit: str = "",
+) -> str:
+    """`mean ± std` over the seeds, the mean alone for one; empty: not measured."""
+    values = [scale * row[name] for row in rows if row.get(name) is not None]
+    if not values:
+        return ""
+    text = form.format(statistics.fmean(values))
+    if len(values) > 1:
+        text += f" ± {form.format(statistics.stdev(values))}"
+    return text + unit
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.1f} s" if value >= 1 else f"{1000 * value:.1f} ms"
+
+
+def _duration(seconds: float) -> str:
+    """Two units at most.
+
+    >>> _duration(0.4), _duration(75), _duration(7300)
+    ('1 s', '1 min 15 s', '2 h 1 min')
+    """
+    whole = max(1, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
