@@ -10,12 +10,12 @@ from afga_jax import data
 from afga_jax.algorithms import FederatedAlgorithm, build
 from afga_jax.config import Config
 from afga_jax.experiment.choices import options_of
-from afga_jax.experiment.problem import Problem, make_problem
+from afga_jax.experiment.problem import Problem, make_problem, model_of
 from afga_jax.experiment.theory import conditions
 from afga_jax.settings import stood_in
 from afga_jax.typing import Batch, ClientData, Task
 
-__all__ = ["Experiment", "from_config"]
+__all__ = ["Experiment", "from_config", "model_of"]
 
 
 class Experiment(NamedTuple):
@@ -28,8 +28,9 @@ class Experiment(NamedTuple):
       clients: The clients' data.
       test: What the model is judged by.
       facts: For the record, as JSON has it: `dataset`, `stand_in`, `partition`,
-        `parameters`, `rho`, `theory`, `minimum` where it is known, and `notes`, lines
-        for the user.
+        `parameters`, `statistics`, `rho`, `theory`, `input_shape`, `input_dtype` and
+        `classes` (None: a problem without a model), `minimum` where it is known, and
+        `notes`, lines for the user.
     """
 
     config: Config

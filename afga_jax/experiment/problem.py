@@ -1,7 +1,10 @@
 """From a configuration to data and a task: what is learnt, and from whom."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -42,7 +45,7 @@ class Problem(NamedTuple):
     test: Batch
     assignment: Assignment | None = None
     labels: np.ndarray | None = None
-    facts: dict[str, Any] = {}  # noqa: RUF012
+    facts: Mapping[str, Any] = MappingProxyType({})
 
 
 def make_problem(config: Config, access: data.Access) -> Problem:
@@ -60,6 +63,23 @@ def make_problem(config: Config, access: data.Access) -> Problem:
     return problem._replace(test=_evenly(problem.test, config.test_samples))
 
 
+def model_of(config: Config, num_classes: int) -> nn.Module:
+    """The model of a configuration.
+
+    Args:
+      config: Sizes that are None are the model's own.
+      num_classes: Number of outputs; for the LSTM the size of the alphabet.
+    """
+    sizes = {name: getattr(config, name) for name in _MODEL_SIZES}
+    sizes = {name: value for name, value in sizes.items() if value is not None}
+    # These models have one such size, others a list.
+    single = {"alexnet": ("features",), "lstm": ("hidden",)}.get(config.model, ())
+    for name in single:
+        if name in sizes:
+            sizes[name] = _only(name, sizes[name], config.model)
+    return models.create(config.model, num_classes, norm=config.norm, **sizes)
+
+
 def _images(config: Config, access: data.Access) -> Problem:
     name = config.dataset
     dataset = data.digits() if name == "digits" else data.load(name, access)
@@ -73,19 +93,23 @@ def _images(config: Config, access: data.Access) -> Problem:
         batch_size=config.batch_size,
         augment=bool(config.augment),
     )
-    model = _model(config, dataset.num_classes)
-    task = models.classifier(model, dataset.train_inputs.shape[1:])
-    return Problem(task, clients, data.held_out(dataset), assignment, labels)
+    shape, classes = dataset.train_inputs.shape[1:], dataset.num_classes
+    task = models.classifier(model_of(config, classes), shape)
+    facts = _inputs(shape, "float32", classes)
+    return Problem(task, clients, data.held_out(dataset), assignment, labels, facts)
 
 
 def _text(config: Config, access: data.Access) -> Problem:
     text = data.from_roles(data.load_roles(access))
     assignment = _deal_text(config, text)
     clients = data.text_clients(text, assignment, batch_size=config.batch_size)
-    task = models.next_character(_model(config, len(data.shakespeare.ALPHABET)))
-    test = data.held_out_text(text, config.test_samples or 10_000)
+    classes = len(data.shakespeare.ALPHABET)
+    task = models.next_character(model_of(config, classes), text.window)
+    test = data.held_out_text(text, config.test_samples or int(text.test_counts.sum()))
     # A window is named by its start; its label is the character that follows.
-    return Problem(task, clients, test, assignment, text.text[text.window :])
+    labels = text.text[text.window :]
+    facts = _inputs((text.window,), "int32", classes)
+    return Problem(task, clients, test, assignment, labels, facts)
 
 
 def _deal_text(config: Config, text: data.Corpus) -> Assignment:
@@ -120,9 +144,10 @@ def _gaussians(config: Config, access: data.Access) -> Problem:
         batch_size=config.batch_size,
         seed=config.partition_seed,
     )
-    task = models.classifier(_model(config, num_classes=2), (2,))
+    task = models.classifier(model_of(config, num_classes=2), (2,))
     labels = np.asarray(clients.source.targets)
-    return Problem(task, clients, _everything(clients), clients.assignment, labels)
+    test, facts = _everything(clients), _inputs((2,), "float32", 2)
+    return Problem(task, clients, test, clients.assignment, labels, facts)
 
 
 def _with_known_optimum(config: Config) -> Problem:
@@ -137,7 +162,7 @@ def _with_known_optimum(config: Config) -> Problem:
         batch_size=config.batch_size,
         seed=config.partition_seed,
     )
-    facts = {"minimum": made.minimum}
+    facts = {"minimum": made.minimum, **_inputs(None, None, None)}
     return Problem(made.task, made.data, _everything(made.data), facts=facts)
 
 
@@ -154,17 +179,6 @@ def _partition_options(config: Config) -> dict[str, Any]:
     return {"seed": config.partition_seed, **chosen}
 
 
-def _model(config: Config, num_classes: int):
-    sizes = {name: getattr(config, name) for name in _MODEL_SIZES}
-    sizes = {name: value for name, value in sizes.items() if value is not None}
-    # These models have one such size, others a list.
-    single = {"alexnet": ("features",), "lstm": ("hidden",)}.get(config.model, ())
-    for name in single:
-        if name in sizes:
-            sizes[name] = _only(name, sizes[name], config.model)
-    return models.create(config.model, num_classes, norm=config.norm, **sizes)
-
-
 def _only(name: str, values: tuple[int, ...], model: str) -> int:
     if len(values) != 1:
         raise ValueError(
@@ -172,6 +186,12 @@ def _only(name: str, values: tuple[int, ...], model: str) -> int:
             "number."
         )
     return values[0]
+
+
+def _inputs(shape: Any, dtype: Any, classes: int | None) -> dict[str, Any]:
+    """What a model sees and answers; None: there is no model."""
+    shape = None if shape is None else list(shape)
+    return {"input_shape": shape, "input_dtype": dtype, "classes": classes}
 
 
 def _everything(clients: ClientData) -> Batch:
