@@ -29,6 +29,7 @@ __all__ = ["GROUPS", "Config", "Field", "differences", "fields"]
 
 IMAGES = ("cifar10", "cifar100", "fashion_mnist", "mnist")
 DATASETS = (*IMAGES, "digits", "shakespeare", "quadratic", "logistic", "gaussians")
+TEXT_SCHEMES = ("natural", "grouped")
 SETTINGS = ("1", "2", "3", "4", "hafed", "fedcluster")
 SCALES = ("paper", "small", "smoke")
 SCHEDULES = ("constant", "cosine", "linear", "step")
@@ -67,7 +68,7 @@ class Config:
     cache_dir: str | None = own("data", "Folder of decoded data.", neutral=True)
     offline: bool | None = own("data", "Leave the network alone.", neutral=True)
     partition: str | None = own(
-        "data", "How samples are dealt to clients.", choices=SCHEMES
+        "data", "How samples are dealt to clients.", choices=(*SCHEMES, *TEXT_SCHEMES)
     )
     alpha: float | None = own("data", "Dirichlet's concentration α.", above=0)
     num_shards: int | None = own("data", "Shards in all.", at_least=1)

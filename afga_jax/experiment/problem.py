@@ -10,11 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from afga_jax import data, models
-from afga_jax.config import Config
+from afga_jax.config import TEXT_SCHEMES, Config
 from afga_jax.data.assignment import Assignment
 from afga_jax.typing import Batch, ClientData, Task
 
-TEXT_PARTITIONS = ("dirichlet", "natural", "grouped")
 _MODEL_SIZES = (
     "width",
     "depth",
@@ -113,10 +112,11 @@ def _text(config: Config, access: data.Access) -> Problem:
 
 
 def _deal_text(config: Config, text: data.Corpus) -> Assignment:
-    if config.partition not in TEXT_PARTITIONS:
+    known = ("dirichlet", *TEXT_SCHEMES)
+    if config.partition not in known:
         raise ValueError(
             f"partition = {config.partition!r}, but a text can be dealt as "
-            f"{', '.join(TEXT_PARTITIONS)}: choose one of these."
+            f"{', '.join(known)}: choose one of these."
         )
     seed, number = config.partition_seed, config.num_clients
     if config.partition == "dirichlet":

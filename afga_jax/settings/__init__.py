@@ -1,7 +1,8 @@
 """Defaults of a run from one table: the papers' settings in three sizes.
 
-`rates` has the learning rates, `table` all else, both with their sources. What the user
-gave goes before the table, the table before the algorithm's own defaults.
+Learning rates are in `rates`, all else in the rows of `papers`, `scales` and `tuned`,
+each with its source. What the user gave goes before the table, the table before the
+algorithm's own defaults.
 """
 
 import dataclasses
@@ -9,15 +10,24 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from afga_jax.algorithms import ALGORITHMS, Options
-from afga_jax.config import Config, fields
+from afga_jax.config import IMAGES, Config, fields
 from afga_jax.settings import rates
-from afga_jax.settings.table import ROWS, SETTING_OF, Row
+from afga_jax.settings.papers import PAPERS, SETTING_OF
+from afga_jax.settings.row import Row
+from afga_jax.settings.scales import SMALL, SMOKE
+from afga_jax.settings.tuned import TUNED
+from afga_jax.settings.used import unused
 
-#: Data sets of the papers; only these have a size `paper`.
-_OF_PAPERS = ("cifar10", "cifar100", "fashion_mnist", "mnist", "shakespeare")
-# Rows may ask for these, so they are settled first, in this order.
-_FIRST = ("setting", "scale", "partition", "model", "clustering")
-_STAND_IN_FOR = ("cifar10", "cifar100", "fashion_mnist", "mnist")
+__all__ = ["Resolved", "choices", "decided", "resolve", "stood_in"]
+
+#: The one table of defaults; a later row that fits goes before an earlier one.
+ROWS = (*PAPERS, *SMALL, *TUNED, *SMOKE)
+
+# Only the papers' data sets have a size `paper` that differs from `small`.
+_OF_PAPERS = (*IMAGES, "shakespeare")
+# Rows ask for these, so they are settled first, in this order.
+_FIRST = ("setting", "partition", "model", "clustering")
+_WHERE = ("algo", "setting", "scale")
 
 
 class Resolved(NamedTuple):
@@ -40,7 +50,7 @@ def resolve(
     """Fills in what was not given.
 
     Args:
-      given: The user's choices by the names of `Config`.
+      given: The user's choices by the names of `Config`; None: not chosen.
       dataset: The data set meant where none is given.
       accelerator: Whether there is one; it decides the size where none is given.
 
@@ -55,26 +65,27 @@ def resolve(
     'AFGA §6'
     """
     given = {name: value for name, value in given.items() if value is not None}
-    run = Config.from_dict(given).to_dict()
-    asked = frozenset(given)
-    sources, notes = {}, []
-    if "dataset" not in asked:
-        run["dataset"] = dataset
-        sources["dataset"] = "the command's own"
-    if "stand_in" not in asked:
-        run["stand_in"] = "dataset" not in asked and dataset in _STAND_IN_FOR
-    if "scale" not in asked:
-        run["scale"], note = _scale(run["dataset"], accelerator)
-        sources["scale"] = "by the machine"
-        notes += note
-    fill = _Filling(run, asked, sources)
+    run, notes = Config.from_dict(given).to_dict(), []
+    fill = _Filling(run, frozenset(given))
+    fill.put("dataset", dataset, "the command's own")
+    missing_is_fine = "dataset" not in given and dataset in IMAGES
+    fill.put("stand_in", missing_is_fine, "whether --dataset is given")
+    scale = "paper" if accelerator and run["dataset"] in _OF_PAPERS else "small"
+    fill.put("scale", scale, "whether there is an accelerator")
+    if "scale" not in given and not accelerator and run["dataset"] in _OF_PAPERS:
+        notes.append(
+            "no accelerator here, so --scale=small, a CPU in minutes; --scale=paper is "
+            "the papers' size."
+        )
     fill.rows(SETTING_OF, ["setting"])
     for name in _FIRST:
         fill.rows(ROWS, [name])
-    notes += fill.rates()
+    fill.rates()
     fill.rows(ROWS, [name for name in run if name not in _FIRST])
     fill.own_defaults()
-    return Resolved(Config.from_dict(run), sources, notes)
+    config = Config.from_dict(run)
+    notes += _nearest(config, fill.sources) + unused(config, given)
+    return Resolved(config, fill.sources, notes)
 
 
 def choices(config: Config) -> dict[str, Any]:
@@ -83,17 +94,15 @@ def choices(config: Config) -> dict[str, Any]:
     >>> choices(resolve({"algo": "afga", "local_lr": 0.5}).config)
     {'algo': 'afga', 'setting': '2', 'scale': 'small', 'local_lr': 0.5}
     """
-    base = {name: getattr(config, name) for name in ("algo", "setting", "scale")}
-    usual = resolve(base, dataset=config.dataset).config
-    names = [one.name for one in fields() if one.name not in base]
-    names = [name for name in names if name not in ("dataset", "stand_in")]
-    changed = {
-        name: getattr(config, name)
-        for name in names
-        if getattr(config, name) != getattr(usual, name)
-        and getattr(config, name) is not None
+    where = {name: getattr(config, name) for name in _WHERE}
+    usual = resolve(where, dataset=config.dataset).config
+    values = {
+        one.name: getattr(config, one.name)
+        for one in fields()
+        if one.name not in (*_WHERE, "dataset", "stand_in")
+        and getattr(config, one.name) != getattr(usual, one.name)
     }
-    return base | changed
+    return where | {k: value for k, value in values.items() if value is not None}
 
 
 def decided() -> frozenset[str]:
@@ -104,66 +113,67 @@ def decided() -> frozenset[str]:
 
 def stood_in(config: Config) -> Config:
     """The same run on the built-in digits: their defaults, the user's choices."""
-    moved = resolve(choices(config), dataset="digits").config
-    return moved.replace(stand_in=True)
+    chosen = choices(config)
+    # Sizes of a model are meant for that model.
+    if any(one.name in chosen for one in fields("model")):
+        chosen["model"] = config.model
+    return resolve(chosen, dataset="digits").config.replace(stand_in=True)
 
 
 class _Filling:
-    """Fills a run's values in place, from the table down to plain defaults."""
+    """Fills in a run's values, but for those that the user asked for."""
 
-    def __init__(self, run: dict, asked: frozenset, sources: dict):
-        self.run, self.asked, self.sources = run, asked, sources
+    def __init__(self, run: dict[str, Any], asked: frozenset[str]):
+        self.run, self.asked, self.sources = run, asked, {}
 
-    def rows(self, rows: list[Row], names: Iterable[str]) -> None:
-        for row in rows:
-            if not row.fits(self.run):
-                continue
-            for name, value in row.values.items():
-                if name in names:
-                    self._set(name, value, row.source)
-
-    def rates(self) -> list[str]:
-        """Learning rates; a note where they are only the nearest."""
-        run = self.run
-        found = rates.find(
-            run["setting"], run["algo"], run["dataset"], run["model"] or ""
-        )
-        if found is None:
-            return []
-        self._set("local_lr", found.local_lr, found.source)
-        self._set("server_lr", found.server_lr, found.source)
-        return []
-
-    def own_defaults(self) -> None:
-        """The algorithm's own defaults, then those of all algorithms."""
-        run, own = self.run, getattr(ALGORITHMS[self.run["algo"]], "defaults", {})
-        if "num_clusters" not in own:
-            self._set("num_clusters", 1, "the algorithm has one cluster")
-        for name, value in own.items():
-            if run.get(name) is None:
-                self._set(name, value, "the algorithm's own")
-        for one in dataclasses.fields(Options):
-            if one.name in run and run[one.name] is None and _is_plain(one.default):
-                self._set(one.name, one.default, "the default of all algorithms")
-
-    def _set(self, name: str, value: Any, source: str) -> None:
+    def put(self, name: str, value: Any, source: str) -> None:
         if name in self.asked or (name == "participation" and "active" in self.asked):
             return
         self.run[name] = value
         self.sources[name] = source
 
+    def rows(self, rows: Iterable[Row], names: Iterable[str]) -> None:
+        """What the rows that fit say of these fields."""
+        for row in rows:
+            if row.fits(self.run):
+                for name in row.values.keys() & set(names):
+                    self.put(name, row.values[name], row.source)
 
-def _scale(dataset: str, accelerator: bool) -> tuple[str, list[str]]:
-    if dataset not in _OF_PAPERS:
-        return "small", []
-    if accelerator:
-        return "paper", []
-    note = (
-        "no accelerator here, so --scale=small, a CPU in minutes; --scale=paper is the "
-        "papers' size."
-    )
-    return "small", [note]
+    def rates(self) -> None:
+        """The learning rates of the setting's paper, or the nearest."""
+        run = self.run
+        model = run["model"] or ""
+        found = rates.find(run["setting"], run["algo"], run["dataset"], model)
+        if found is not None:
+            smaller = "" if run["scale"] == "paper" else ", carried over from its size"
+            source = found.source + smaller
+            self.put("local_lr", found.local_lr, source)
+            self.put("server_lr", found.server_lr, source)
+
+    def own_defaults(self) -> None:
+        """The algorithm's own defaults, then those of all algorithms."""
+        own = getattr(ALGORITHMS[self.run["algo"]], "defaults", {})
+        if "num_clusters" not in own:
+            self.put("num_clusters", 1, "the algorithm has one cluster")
+        common = {one.name: one.default for one in dataclasses.fields(Options)}
+        for values, source in (
+            (own, "the algorithm's own default"),
+            (common, "the default of all algorithms"),
+        ):
+            for name, value in values.items():
+                is_plain = isinstance(value, bool | int | float | str)
+                if is_plain and name in self.run and self.run[name] is None:
+                    self.put(name, value, source)
 
 
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, bool | int | float | str)
+def _nearest(config: Config, sources: Mapping[str, str]) -> list[str]:
+    """Says so where a value is only the nearest that a paper gives."""
+    by_source = {}
+    for name, source in sources.items():
+        if source.startswith("nearest"):
+            by_source.setdefault(source, []).append(name)
+    return [
+        ", ".join(f"{name} = {getattr(config, name)}" for name in names)
+        + f": the papers give none for this run; {source}."
+        for source, names in by_source.items()
+    ]

@@ -64,7 +64,7 @@ def find(setting: str, algo: str, dataset: str, model: str) -> Rates | None:
 def _by_distance(paper: str, algo: str, dataset: str) -> Iterator[tuple[str, str, str]]:
     papers = [paper, *(one for one in (AFGA, HAFED, FEDCLUSTER) if one != paper)]
     for algorithm in (algo, *_FAMILY.get(algo, ())):
-        for data in (dataset, *_ALIKE.get(dataset, _ALIKE["cifar10"])):
+        for data in (dataset, *_ALIKE.get(dataset, ("cifar10", *_ALIKE["cifar10"]))):
             for one in papers:
                 yield one, algorithm, data
 

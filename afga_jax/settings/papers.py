@@ -1,39 +1,14 @@
-"""Every default of a run beside its learning rates, with where it is from.
+"""What the papers say of their settings, and what we add where they are silent.
 
-Rows go from the general to the special; a later row that fits goes before an earlier
-one. A row fits a run that has all it asks for.
+Rows go from the general to the special: a later one that fits goes before an earlier.
 """
-
-from typing import Any, NamedTuple
 
 from afga_jax.data.partition import PAPER_SHARDS
 from afga_jax.settings.rates import AFGA, FEDCLUSTER, HAFED
-
-
-class Row(NamedTuple):
-    """Defaults of some runs.
-
-    Attributes:
-      source: Where the values are from.
-      when: What a run must have; a tuple lists alternatives.
-      values: Defaults by the name of the field.
-    """
-
-    source: str
-    when: dict[str, str | tuple[str, ...]]
-    values: dict[str, Any]
-
-    def fits(self, run: dict[str, Any]) -> bool:
-        """Whether the run has all that the row asks for."""
-        return all(
-            run.get(name) in (wanted if isinstance(wanted, tuple) else (wanted,))
-            for name, wanted in self.when.items()
-        )
-
+from afga_jax.settings.row import Row
 
 _NUMBERED = ("1", "2", "3", "4")
 _CIFAR = ("cifar10", "cifar100")
-_IMAGES = (*_CIFAR, "fashion_mnist", "mnist", "digits")
 _PROBLEMS = ("quadratic", "logistic")
 _AMSGRAD = (
     "fedamsgrad",
@@ -48,9 +23,6 @@ _AMSGRAD = (
 )
 _ADAM = ("fedadam", "fedyogi", "fedadagrad")
 _OURS = "ours"
-_SMALL = "ours: a CPU in minutes"
-_SMOKE = "ours: seconds"
-_CARRIED = "carried over from cifar10 at small scale"
 
 SETTING_OF = [
     Row("ours: the papers' common data", {}, {"setting": "2"}),
@@ -62,7 +34,7 @@ SETTING_OF = [
     Row("FedCluster's data", {"dataset": "mnist"}, {"setting": "fedcluster"}),
 ]
 
-ROWS = [
+PAPERS = [
     # What the papers say of their settings.
     Row(
         AFGA,
@@ -201,93 +173,5 @@ ROWS = [
         "ours: HA-Fed App. F.1 gives none",
         {"dataset": "gaussians"},
         {"local_steps": 10, "rounds": 100, "batch_size": 10},
-    ),
-    # small
-    Row(_SMALL, {"scale": "small"}, {"rounds": 100, "eval_every": 5, "target": None}),
-    Row(
-        _SMALL,
-        {"scale": "small", "model": "convmixer"},
-        {"width": 64, "depth": 4, "patch": 4},
-    ),
-    Row(_SMALL, {"scale": "small", "model": "resnet18"}, {"width": 16}),
-    Row(
-        _SMALL,
-        {"scale": "small", "model": "alexnet"},
-        {"features": (16,), "hidden": (96, 48)},
-    ),
-    Row(
-        _SMALL,
-        {"scale": "small", "model": "lstm"},
-        {"embedding": 16, "hidden": (64,), "layers": 1},
-    ),
-    Row(
-        _SMALL,
-        {"scale": "small", "setting": "hafed", "dataset": _IMAGES},
-        {"num_clients": 16, "local_steps": 12},
-    ),
-    Row(_SMALL, {"scale": "small", "setting": "fedcluster"}, {"num_clients": 100}),
-    Row(
-        _SMALL,
-        {"scale": "small", "setting": "fedcluster", "algo": "sgd"},
-        {"local_steps": 100},
-    ),
-    Row(_SMALL, {"scale": "small", "dataset": "mnist"}, {"model": "cnn"}),
-    Row(
-        _SMALL,
-        {"scale": "small", "dataset": "shakespeare"},
-        {"local_steps": 24, "test_samples": 2000},
-    ),
-    Row(
-        _SMALL,
-        {"scale": "small", "dataset": ("digits", *_PROBLEMS)},
-        {
-            "num_clients": 20,
-            "participation": 0.25,
-            "num_clusters": 5,
-            "local_steps": 8,
-            "batch_size": 16,
-            "rounds": 80,
-        },
-    ),
-    # smoke
-    Row(
-        _SMOKE,
-        {"scale": "smoke"},
-        {
-            "rounds": 3,
-            "eval_every": 1,
-            "local_steps": 4,
-            "batch_size": 8,
-            "test_samples": 200,
-            "target": None,
-        },
-    ),
-    Row(
-        _SMOKE,
-        {"scale": "smoke", "dataset": (*_IMAGES, "shakespeare", *_PROBLEMS)},
-        {"num_clients": 8, "participation": 0.5, "num_clusters": 2},
-    ),
-    Row(
-        _SMOKE,
-        {"scale": "smoke", "model": "convmixer"},
-        {"width": 8, "depth": 1, "patch": 4},
-    ),
-    Row(_SMOKE, {"scale": "smoke", "model": "resnet18"}, {"width": 4}),
-    Row(_SMOKE, {"scale": "smoke", "model": "cnn"}, {"features": (4, 4)}),
-    Row(
-        _SMOKE,
-        {"scale": "smoke", "model": "alexnet"},
-        {"features": (4,), "hidden": (16,)},
-    ),
-    Row(
-        _SMOKE,
-        {"scale": "smoke", "model": "lstm"},
-        {"embedding": 8, "hidden": (8,), "layers": 1},
-    ),
-    Row(_SMOKE, {"scale": "smoke", "dataset": "mnist"}, {"model": "cnn"}),
-    Row(
-        _SMOKE,
-        {"scale": "smoke", "partition": "shards", "dataset": "digits"},
-        {"num_shards": 40, "shard_size": 30, "shards_per_client": 3},
     ),
 ]
