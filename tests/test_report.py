@@ -112,6 +112,12 @@ def test_a_run_that_has_not_begun_has_an_empty_row(tmp_path):
     report.comparison([run], tmp_path / "figure.png")
 
 
+def test_a_run_that_diverged_says_where():
+    run = made()._replace(summary={"finished": False, "diverged_at": 3})
+    assert "| afga (diverged in round 3) |" in report.table([run])
+    assert parsed([run])[0]["diverged_at"] == "3"
+
+
 def test_an_unknown_kind_is_refused():
     with pytest.raises(ValueError, match="kind = 'html' is not known"):
         report.table([made()], "html")

@@ -183,7 +183,9 @@ def _decorate(panel: "Axes", axis: _Axis, spans: list[float]) -> None:
     if spans and max(spans) > _WIDE_RANGE * min(spans):
         # Otherwise the cheapest run is a vertical line.
         panel.set_xscale("log")
-    elif axis.metric == "round":
+    elif panel.lines:
+        panel.set_xlim(left=0)
+    if axis.metric == "round":
         locator = MaxNLocator(steps=[1, 2, 5, 10], integer=True)
         panel.xaxis.set_major_locator(locator)
     if axis.unit is not None:

@@ -47,6 +47,7 @@ class Result(NamedTuple):
       label: Sets the run apart from those beside it.
       rounds: The last evaluated round; 0: none.
       finished: Whether that is the end.
+      diverged_at: The round that was not finite; None: all were.
       accuracy: Final test accuracy, percent.
       loss: Final test loss.
       reached: First evaluated round at the target.
@@ -59,6 +60,7 @@ class Result(NamedTuple):
     label: str
     rounds: int
     finished: bool
+    diverged_at: int | None
     accuracy: np.ndarray
     loss: np.ndarray
     reached: np.ndarray
@@ -159,7 +161,7 @@ def stands_in(run: Run) -> bool:
 
 
 def _result(run: Run, label: str) -> Result:
-    rounds = evaluated_rounds(run)
+    rounds, summary = evaluated_rounds(run), run.summary or {}
     accuracy = 100 * values(run, "test_accuracy")
     names = ("gradients", "uploads", "gossip_messages", "bytes")
     columns = {name: f"{name}_total" for name in names}
@@ -167,7 +169,8 @@ def _result(run: Run, label: str) -> Result:
     return Result(
         label=label,
         rounds=int(rounds[-1]) if len(rounds) else 0,
-        finished=run.summary is not None,
+        finished=bool(summary.get("finished")),
+        diverged_at=summary.get("diverged_at"),
         accuracy=_last(accuracy),
         loss=_last(values(run, "test_loss")),
         reached=_first_at(rounds, accuracy, run.config.get("target")),

@@ -68,7 +68,7 @@ def _columns(
     if max(seeds, default=0) > 1:
         many = " or ".join(map(str, sorted(seeds)))
         notes.append(f"± is the standard deviation over {many} seeds.")
-    if not all(one.finished for one in found):
+    if not all(one.finished or one.diverged_at for one in found):
         notes.append("… still running, or stopped.")
     return columns, notes
 
@@ -109,6 +109,8 @@ def _measured(
 
 
 def _name(one: Result) -> str:
+    if one.diverged_at is not None:
+        return f"{one.label} (diverged in round {one.diverged_at})"
     return one.label if one.finished else f"{one.label} …"
 
 
@@ -238,6 +240,7 @@ def _plain_row(run: Run, one: Result) -> dict[str, object]:
         "seeds": len(one.accuracy),
         "rounds": one.rounds,
         "finished": one.finished,
+        "diverged_at": one.diverged_at,
         "accuracy": accuracy,
         "accuracy_std": accuracy_deviation,
         "test_loss": loss,

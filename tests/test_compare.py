@@ -1,0 +1,123 @@
+"""Runs side by side, from folders and from names, through the command's function."""
+
+import csv
+
+import pytest
+
+from afga_jax import record
+from experiments import compare
+
+TINY = [
+    "--dataset=digits",
+    "--scale=smoke",
+    "--rounds=2",
+    "--num_clients=4",
+    "--participation=0.5",
+    "--local_steps=1",
+    "--hidden=4",
+    "--num_seeds=2",
+    "--nocompile_cache",
+]
+
+
+def command(*arguments):
+    return compare.command.execute(compare.compare, ["compare", *map(str, arguments)])
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    out = tmp_path_factory.mktemp("compare")
+    code = command("--algos=fedavg,fedamsgrad", *TINY, f"--out={out}")
+    return out, code
+
+
+def test_each_algorithm_runs_into_its_folder(trained):
+    out, code = trained
+    assert code == 0
+    for name in ("fedavg", "fedamsgrad"):
+        run = record.read(out / name)
+        assert run.config["algo"] == name
+        assert run.summary["finished"]
+        assert {row["seed"] for row in run.metrics} == {0, 1}
+
+
+def test_tables_and_figure_are_beside_the_runs(trained):
+    out, _ = trained
+    rows = list(csv.DictReader((out / "table.csv").read_text().splitlines()))
+    assert [row["algorithm"] for row in rows] == ["fedavg", "fedamsgrad"]
+    summary = record.read(out / "fedavg").summary
+    assert float(rows[0]["accuracy"]) == pytest.approx(100 * summary["final_accuracy"])
+    deviation = 100 * summary["final_accuracy_std"]
+    assert float(rows[0]["accuracy_std"]) == pytest.approx(deviation)
+    assert (out / "table.md").read_text().startswith("| algorithm")
+    assert r"\begin{tabular}" in (out / "table.tex").read_text()
+    assert (out / "comparison.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_finished_runs_are_not_repeated(trained, monkeypatch, capsys):
+    out, _ = trained
+
+    def refuse(*arguments, **options):
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr("experiments.loop.train", refuse)
+    assert command("--algos=fedavg,fedamsgrad", *TINY, f"--out={out}") == 0
+    assert "| fedavg" in capsys.readouterr().out
+
+
+def test_other_settings_in_the_same_folder_are_refused(trained, capsys):
+    out, _ = trained
+    code = command("--algos=fedavg", *TINY, "--local_lr=0.5", f"--out={out}")
+    assert code == 1
+    assert "local_lr" in capsys.readouterr().err
+
+
+def test_folders(trained, tmp_path, capsys):
+    out, _ = trained
+    code = command(out / "fedamsgrad", out / "fedavg", f"--out={tmp_path / 'both'}")
+    said = capsys.readouterr()
+    assert code == 0
+    assert said.out.index("fedamsgrad") < said.out.index("fedavg")
+    assert "warning" not in said.err
+    assert (tmp_path / "both" / "comparison.png").exists()
+
+
+def test_what_differs_beside_the_algorithm_is_named(trained, tmp_path, capsys):
+    out, _ = trained
+    other = record.read(out / "fedavg")
+    with record.Record(tmp_path / "other") as writer:
+        writer.configure({**other.config, "alpha": 9.0}, facts=other.facts)
+        writer.write(other.metrics)
+    assert command(out / "fedavg", tmp_path / "other", f"--out={tmp_path}") == 0
+    said = capsys.readouterr().err
+    assert "warning: these runs differ in more than the algorithm: alpha" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ([], 2, "either the folders of runs, or --algos"),
+        (["here", "--algos=afga"], 2, "either the folders of runs, or --algos"),
+        (["--algos=afag"], 2, "did you mean 'afga'?"),
+        (["--algos=afga", "--algo=fedavg"], 2, "name it in --algos"),
+        (["here", "--rounds=3"], 2, "--rounds has no effect on runs"),
+        (["--algos=afga", "--rounds=0"], 1, "rounds = 0, but it must be >= 1"),
+        (["no_such_run"], 1, "no_such_run holds no run"),
+    ],
+    ids=["nothing", "both", "typo", "algo", "unused flag", "bound", "no run"],
+)
+def test_a_mistake_is_one_line(arguments, code, message, capsys):
+    assert command(*arguments) == code
+    said = capsys.readouterr()
+    assert message in said.err
+    assert said.err.count("\n") == 1
+    assert not said.out
+
+
+def test_one_that_diverges_does_not_stop_the_others(tmp_path, capsys):
+    wild = ["--local_lr=1e30", "--server_lr=1e30"]
+    code = command("--algos=fedavg,fedprox", *TINY, *wild, f"--out={tmp_path}")
+    said = capsys.readouterr()
+    assert code == 1
+    assert "error: fedavg diverged" in said.err
+    assert "fedprox (diverged in round 1)" in said.out
