@@ -60,7 +60,7 @@ class Checkpoints:
         self._manager().save(step, args=ocp.args.StandardSave(leaves))
         _write_checksums(self._place(step))
 
-    def restore(self, like: PyTree) -> tuple[int, PyTree] | None:
+    def restore(self, like: PyTree | None = None) -> tuple[int, PyTree] | None:
         """Reads the newest state that is whole.
 
         Newer ones that are not are reported and removed: the run goes on from an older
@@ -68,7 +68,8 @@ class Checkpoints:
 
         Args:
           like: A tree of the same structure, shapes and types; arrays or
-            `jax.ShapeDtypeStruct`.
+            `jax.ShapeDtypeStruct`. None: dictionaries and lists stand for whatever was
+            saved.
 
         Returns:
           Its step and its state as NumPy arrays; None where nothing was saved.
@@ -104,11 +105,13 @@ class Checkpoints:
         """What is saved, oldest first."""
         return sorted(self._manager().all_steps()) if self.folder.exists() else []
 
-    def _read(self, step: int, like: PyTree) -> PyTree:
+    def _read(self, step: int, like: PyTree | None) -> PyTree:
         _verify_checksums(self._place(step))
+        if like is None:
+            return self._manager().restore(step, args=ocp.args.StandardRestore())
         empty = jax.tree.map(lambda x: np.zeros(np.shape(x), x.dtype), like)
         tree = self._manager().restore(step, args=ocp.args.StandardRestore(empty))
-        jax.tree.map(_check_shape, empty, tree)
+        check_shapes(empty, tree)
         return tree
 
     def _place(self, step: int) -> Path:
@@ -125,6 +128,19 @@ class Checkpoints:
             )
             self._opened = ocp.CheckpointManager(self.folder, options=options)
         return self._opened
+
+
+def check_shapes(wanted: PyTree, found: PyTree) -> None:
+    """Refuses a tree whose arrays have other shapes or types than wanted."""
+
+    def check(wanted, found):
+        if (wanted.shape, wanted.dtype) != (found.shape, found.dtype):
+            raise ValueError(
+                f"{found.dtype} of shape {found.shape} instead of {wanted.dtype} of "
+                f"shape {wanted.shape}"
+            )
+
+    jax.tree.map(check, wanted, found)
 
 
 def _write_checksums(folder: Path) -> None:
@@ -154,11 +170,3 @@ def _checksums(folder: Path) -> dict[str, int]:
         for path in files
         if path.name not in own
     }
-
-
-def _check_shape(wanted: np.ndarray, found: np.ndarray) -> None:
-    if (wanted.shape, wanted.dtype) != (found.shape, found.dtype):
-        raise ValueError(
-            f"{found.dtype} of shape {found.shape} instead of {wanted.dtype} of shape "
-            f"{wanted.shape}"
-        )

@@ -32,20 +32,22 @@ def keys_of(first: int, count: int) -> Array:
 def seeded(algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
     """The same algorithm for several seeds.
 
-    Its functions take the keys of all seeds in place of one; the state and the
-    diagnostics, which are `Watched`, have a leading axis of seeds. So `Trainer` runs
-    many rounds of many seeds in one program.
+    Its functions take the keys of all seeds in place of one; the state, the diagnostics
+    (`Watched`) and what else a round is given have a leading axis of seeds. The data
+    are the same for all. So `Trainer` runs many rounds of many seeds in one
+    program.
     """
 
     def init(keys: Array, **numbers: float) -> PyTree:
         return each_seed(lambda key: algorithm.init(key, **numbers), keys)
 
-    def round(keys: Array, state: PyTree, data: PyTree, plan: PyTree = None):
-        def one(key_and_state):
-            new, info = algorithm.round(*key_and_state, data, plan)
+    def round(keys: Array, state: PyTree, data: PyTree, *more: PyTree):
+        def one(row):
+            key, state, *rest = row
+            new, info = algorithm.round(key, state, data, *rest)
             return new, Watched(info, _finite((info.loss, new.params, new.stats)))
 
-        return each_seed(one, (keys, state))
+        return each_seed(one, (keys, state, *more))
 
     return algorithm._replace(init=init, round=round)
 

@@ -9,8 +9,9 @@ from afga_jax.config import Config
 from afga_jax.record import Record
 from afga_jax.summary import FINAL_ROUNDS, first_round_at
 from experiments.interrupts import Interrupted
+from experiments.programs import CAPACITY
 from experiments.progress import Compilation, Display
-from experiments.training import CAPACITY, Training
+from experiments.training import Training
 
 Row = dict[str, Any]
 
@@ -84,6 +85,9 @@ def _advance(
     """One call of the program; returns the seconds that one of its rounds took."""
     compilation, started = Compilation(), time.perf_counter()
     rounds = 1 if pace is None else _rounds_now(training, every, pace)
+    if training.programs.inspects and evaluates(training.config, training.done + 1):
+        training.inspect()
+        rounds = 1
     training.advance(rounds)
     spent = time.perf_counter() - started
     if pace is None:
@@ -105,6 +109,8 @@ def _rounds_now(training: Training, every: int, pace: float) -> int:
         done + CAPACITY,
         config.rounds,
     ]
+    if training.programs.inspects:  # between the round before and an evaluated one
+        ends += [end - 1 for end in ends[1:3] if end - 1 > done]
     return min(ends) - done
 
 

@@ -29,8 +29,9 @@ from afga_jax.settings import resolve
 from afga_jax.summary import summarise
 from experiments import flags, folder, interrupts, loop
 from experiments.interrupts import Interrupted
+from experiments.programs import Programs
 from experiments.progress import Display
-from experiments.training import Diverged, Programs, Training
+from experiments.training import Diverged, Training
 
 
 def run(

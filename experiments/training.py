@@ -1,6 +1,5 @@
-"""A run in progress: its compiled programs, its state, and the sums it keeps."""
+"""A run in progress: its state, and the sums it keeps."""
 
-import functools
 import time
 from typing import Any
 
@@ -8,15 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from afga_jax import Trainer, evaluate, ledger
 from afga_jax.checkpoint import Checkpoints
-from afga_jax.config import Config, differences
-from afga_jax.experiment import Experiment
-from afga_jax.seeds import each_seed, keys_of, seeded
+from afga_jax.config import Config
+from afga_jax.seeds import keys_of
+from afga_jax.trained import load, started_from
 from afga_jax.typing import PyTree
-
-#: Rounds in one call at most. Not a setting: the program must be the same in each run.
-CAPACITY = 100
+from experiments.programs import CAPACITY, Programs
 
 _TOTALS = ("gradients", "uploads", "gossip_messages", "bytes", "hours")
 
@@ -38,28 +34,6 @@ class Diverged(ValueError):
             f"diverged: loss or model is not finite in round {round} of seed "
             f"{', '.join(map(str, seeds))}: lower {lower}, or raise eps{now}."
         )
-
-
-class Programs:
-    """What is compiled for a run; runs that differ in traced numbers only can share it.
-
-    Args:
-      experiment: What is trained.
-    """
-
-    def __init__(self, experiment: Experiment):
-        self.experiment = experiment
-        self.trainer = Trainer(seeded(experiment.algorithm), capacity=CAPACITY)
-        self.evaluate = jax.jit(functools.partial(_evaluate, experiment.task))
-        key = jax.random.key(0)
-        shapes = jax.eval_shape(experiment.algorithm.init, key)
-        self.costs = ledger.costs(experiment.algorithm, shapes)
-        self.numbers = tuple(shapes.numbers)
-
-    def accept(self, config: Config) -> bool:
-        """Whether a run with this configuration can be run by these programs."""
-        differ = differences(self.experiment.config, config)
-        return set(differ) <= {*self.numbers, "seed"}
 
 
 class Training:
@@ -85,6 +59,7 @@ class Training:
         }
         self._totals = {name: np.zeros(len(self.seeds)) for name in _TOTALS}
         self._latest: list[dict[str, Any]] = []
+        self._inspected: dict[str, jax.Array] = {}
         self._begun = time.perf_counter()
         self._before, self.done, self.state = 0.0, 0, None
 
@@ -100,6 +75,8 @@ class Training:
     def start(self) -> None:
         """Goes to the state before the first round."""
         self.state = self.programs.trainer.init(self._keys, **self._numbers)
+        if self.config.init_from is not None:
+            self.state = started_from(self.state, load(self.config.init_from))
         self._totals = {name: np.zeros(len(self.seeds)) for name in _TOTALS}
         self.done = 0
 
@@ -126,27 +103,28 @@ class Training:
             self.done += 1
         self.state = state
 
+    def inspect(self) -> None:
+        """Measures the clients' models in the next round, for its line of metrics."""
+        clients = self.programs.experiment.clients
+        self._inspected = self.programs.inspect((self._keys, self.state), clients)
+
     def measure(self) -> list[dict[str, Any]]:
         """A line of metrics for each seed, about the last round and all before."""
         experiment = self.programs.experiment
-        found = self.programs.evaluate(
-            (self.state.params, self.state.stats), experiment.test
-        )
-        found = jax.device_get(found)
-        lines = []
-        for row, seed in enumerate(self.seeds):
-            tested = {f"test_{name}": value[row] for name, value in found.items()}
-            lines.append(
-                {
-                    "seed": seed,
-                    "round": self.done,
-                    **self._latest[row],
-                    **tested,
-                    **self._sums(row),
-                    "seconds": round(self.seconds, 3),
-                }
-            )
-        return lines
+        model = (self.state.params, self.state.stats)
+        found = self.programs.evaluate(model, experiment.test, experiment.clients)
+        found = jax.device_get({**found, **self._inspected})
+        return [
+            {
+                "seed": seed,
+                "round": self.done,
+                **self._latest[row],
+                **{name: value[row] for name, value in found.items()},
+                **self._sums(row),
+                "seconds": round(self.seconds, 3),
+            }
+            for row, seed in enumerate(self.seeds)
+        ]
 
     def save(self, checkpoints: Checkpoints) -> None:
         """Saves the state, unless it is there already."""
@@ -198,6 +176,7 @@ class Training:
             "spread": info.spread,
             "delta_norm": info.delta_norm,
             "gradients": info.gradients,
+            **({"needed": info.needed} if hasattr(info, "needed") else {}),
             "uploads": info.uploads,
             "zero_uploads": float(info.idle_uploads) / max(int(info.uploads), 1),
         }
@@ -207,10 +186,6 @@ class Training:
         hours = sums.pop("hours")
         whole = {f"{name}_total": _whole(value) for name, value in sums.items()}
         return {**whole, "hours": hours}
-
-
-def _evaluate(task, models, test) -> dict[str, jax.Array]:
-    return each_seed(lambda model: evaluate(task, *model, test), models)
 
 
 def _whole(value: float) -> int | None:

@@ -23,8 +23,8 @@ ORDER = [
     "config",
     "settings",
     "experiment",
-    "checkpoint record seeds summary",
-    "load",
+    "checkpoint measure record seeds summary",
+    "trained",
     "report",
     "__init__",
 ]

@@ -1,0 +1,142 @@
+"""What is measured on request: how far clients are apart, and how well each is served.
+
+A round keeps only what its result needs: models of clients that do not upload may be
+left out of it. So the local steps are repeated here as if there were no server, from
+the same state and with the same draws: then everybody's model is there.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from afga_jax import rows
+from afga_jax.algorithms import NUMBERS, FederatedAlgorithm
+from afga_jax.algorithms.registry import lookup
+from afga_jax.evaluate import evaluate
+from afga_jax.recipe import FederatedState, Recipe
+from afga_jax.rounds import init_state, run_round
+from afga_jax.typing import Array, ClientData, PyTree, Task
+
+
+def check_inspectable(algorithm: FederatedAlgorithm) -> None:
+    """Refuses algorithms whose rounds have no end of local steps for all clients."""
+    cycles = len(jax.eval_shape(algorithm.plan, jax.random.key(0), 0).clusters)
+    if cycles > 1:
+        raise ValueError(
+            f"a round has {cycles} cycles with a server step each, so there is no "
+            "moment at which all clients hold a model of the same age: leave consensus "
+            "and local_global out."
+        )
+    if algorithm.recipe.pooled:
+        raise ValueError(
+            "a centralised algorithm has a single client: leave consensus and "
+            "local_global out."
+        )
+
+
+def inspect_round(
+    name: str,
+    algorithm: FederatedAlgorithm,
+    task: Task,
+    key: Array,
+    state: FederatedState,
+    data: ClientData,
+    *,
+    local_global: bool = False,
+) -> dict[str, Array]:
+    """Measures all clients' models at the end of the next round's local steps.
+
+        consensus = Σᵢ‖xᵢ − x̄‖²/N,  f_local = Σᵢ fᵢ(xᵢ)/N,  f_global = f(x̄)
+
+    x̄ is the mean of all N models before the server's step; a client that does not take
+    part still has the model that it started from. fᵢ is the loss over all samples of
+    client i, f that over all samples.
+
+    Args:
+      name: The algorithm's name.
+      algorithm: What `build` made of it.
+      task: The loss.
+      key: The run's.
+      state: Before the round; it is not changed.
+      data: The clients' data.
+      local_global: Measure f_local and f_global too, which takes a pass over all data.
+
+    Reference: HA-Fed, Appendix F.1.
+    """
+    recipe = _recipe_now(name, algorithm, state)
+    plan = algorithm.plan(key, state.round)
+    # Of those who do not take part there must be models, too.
+    plan = plan._replace(cycles=plan.cycles._replace(members=None))
+    start = _without_server(recipe, task, key, state)
+    alone = recipe._replace(server=None)
+    after, _ = run_round(alone, task, key, start, data, plan)
+    models, _ = after.clients
+    number = recipe.clustering.num_clients
+    weights = jnp.full(number, 1 / number)
+    found = {"consensus": rows.spread(weights, models.params, after.params)}
+    if local_global:
+        own = _loss_of_each(task, data, lambda i: rows.take(models, i))
+        mean = _loss_of_each(task, data, lambda i: after)
+        sizes = data.sizes / data.sizes.sum()
+        found |= {"f_local": own.mean(), "f_global": (sizes * mean).sum()}
+    return found
+
+
+def each_client(
+    task: Task, params: PyTree, stats: PyTree, data: ClientData
+) -> dict[str, Array]:
+    """How well one model serves each client, on the client's own samples.
+
+    Returns:
+      `client_accuracy`, the mean over clients, and `worst_tenth_accuracy`, the mean
+      over the tenth of the clients (at least one) that are served worst.
+    """
+    found = jax.lax.map(
+        lambda client: evaluate(task, params, stats, data.full(client)),
+        jnp.arange(len(data.sizes)),
+    )
+    if "accuracy" not in found:
+        raise ValueError("the task has no accuracy: leave per_client out.")
+    worst = jnp.sort(found["accuracy"])[: max(1, len(data.sizes) // 10)]
+    return {
+        "client_accuracy": found["accuracy"].mean(),
+        "worst_tenth_accuracy": worst.mean(),
+    }
+
+
+def _recipe_now(
+    name: str, algorithm: FederatedAlgorithm, state: FederatedState
+) -> Recipe:
+    options = algorithm.options
+    values = {number: getattr(options, number) for number in NUMBERS}
+    scheduled = {k: v(state.round) for k, v in values.items() if callable(v)}
+    return lookup(name)(options.replace(**state.numbers, **scheduled))
+
+
+def _without_server(
+    recipe: Recipe, task: Task, key: Array, state: FederatedState
+) -> FederatedState:
+    """Everybody holds the server's model, and what is its own."""
+    if recipe.server is None:
+        return state
+    given = task._replace(init=lambda key: (state.params, state.stats))
+    start = init_state(recipe._replace(server=None), given, key, state.numbers)
+    models, memories = start.clients
+    memories = memories._replace(control=state.controls)
+    return start.replace(
+        round=state.round,
+        control=state.control,
+        controls=state.controls,
+        clients=(models, memories),
+    )
+
+
+def _loss_of_each(
+    task: Task, data: ClientData, model: Callable[[Array], PyTree]
+) -> Array:
+    def loss(client):
+        held = model(client)
+        return evaluate(task, held.params, held.stats, data.full(client))["loss"]
+
+    return jax.lax.map(loss, jnp.arange(len(data.sizes)))

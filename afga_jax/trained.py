@@ -1,0 +1,145 @@
+"""A trained model from the folder of its run."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from afga_jax import models, record
+from afga_jax.checkpoint import CheckpointError, Checkpoints, check_shapes
+from afga_jax.config import Config
+from afga_jax.experiment import from_config, model_of
+from afga_jax.recipe import FederatedState
+from afga_jax.typing import Array, PyTree, Task
+
+
+class Trained(NamedTuple):
+    """What a run has learnt.
+
+    Attributes:
+      task: What it minimised.
+      params: The server's model; without a server, the mean of the clients'.
+      stats: Its BatchNorm statistics.
+      config: The run's settings.
+      round: Rounds that it was trained for.
+      predict: From inputs as the clients' (images normalised) to the model's outputs,
+        the logits of classes or characters.
+    """
+
+    task: Task
+    params: PyTree
+    stats: PyTree
+    config: Config
+    round: int
+    predict: Callable[[Array], Array]
+
+
+def load(run_dir: str | Path, seed: int | None = None) -> Trained:
+    """The newest saved model of a run, finished or not.
+
+    Needs neither the data set nor the experiment's code.
+
+    Args:
+      run_dir: The run's folder.
+      seed: One of the run's; None: its first.
+
+    Returns:
+      The model, ready to predict: `load("runs/digits_afga").predict(images)`.
+
+    Raises:
+      ValueError: There is no such run or seed, or nothing was saved yet.
+    """
+    run = record.read(run_dir)
+    config = Config.from_dict(run.config)
+    seed = config.seed if seed is None else seed
+    if not config.seed <= seed < config.seed + config.num_seeds:
+        raise ValueError(
+            f"seed = {seed}, but the run in {str(run_dir)!r} has the seeds "
+            f"{config.seed} ... {config.seed + config.num_seeds - 1}: take one of them."
+        )
+    found = Checkpoints(Path(run_dir) / "checkpoints").restore()
+    if found is None:
+        raise ValueError(
+            f"the run in {str(run_dir)!r} has saved nothing yet: resume it, and it "
+            "will when it ends or is stopped."
+        )
+    done, content = found
+    task, apply = _task(config, run.facts or {})
+    params, stats = _model(task, content["state"], seed - config.seed)
+    return Trained(task, params, stats, config, done, _predict(apply, params, stats))
+
+
+def started_from(state: FederatedState, trained: Trained) -> FederatedState:
+    """The state before the first round, with a trained model in everybody's place.
+
+    Args:
+      state: From `init`, for one seed or several.
+      trained: Of a model of the same shapes.
+    """
+    models_ = {"params": trained.params, "stats": trained.stats}
+    like = {"params": state.params, "stats": state.stats}
+
+    def place(there, new):
+        # In front are the axes of seeds and of clients.
+        if there.shape[there.ndim - new.ndim :] != new.shape:
+            raise ValueError(
+                f"the trained model has an array of shape {new.shape} where this run's "
+                f"has {there.shape[1:]}: set model and its sizes as in that run."
+            )
+        return jnp.broadcast_to(jnp.asarray(new, there.dtype), there.shape)
+
+    _check_structure(like, models_)
+    state = state.replace(**jax.tree.map(place, like, models_))
+    if not state.clients:
+        return state
+    clients, memories = state.clients
+    own = {"params": clients.params, "stats": clients.stats}
+    clients = clients._replace(**jax.tree.map(place, own, models_))
+    return state.replace(clients=(clients, memories))
+
+
+def _task(config: Config, facts: dict) -> tuple[Task, Callable | None]:
+    """The task, and the function of its model; None where there is no model."""
+    if not facts.get("classes"):
+        return from_config(config).task, None
+    model = model_of(config, facts["classes"])
+    shape, dtype = facts["input_shape"], facts["input_dtype"]
+    return models.classifier(model, tuple(shape), jnp.dtype(dtype)), model.apply
+
+
+def _model(task: Task, state: dict, row: int) -> tuple[PyTree, PyTree]:
+    """One seed's model in the task's own structure."""
+    wanted = jax.eval_shape(task.init, jax.random.key(0))
+    leaves = jax.tree.leaves((state["params"], state["stats"]))
+    leaves = [jnp.asarray(leaf[row]) for leaf in leaves]
+    structure = jax.tree.structure(wanted)
+    if structure.num_leaves != len(leaves):
+        raise CheckpointError(
+            f"the saved model has {len(leaves)} arrays, but its task "
+            f"{structure.num_leaves}: was it saved by another version?"
+        )
+    found = jax.tree.unflatten(structure, leaves)
+    check_shapes(wanted, found)
+    return found
+
+
+def _predict(apply: Callable | None, params: PyTree, stats: PyTree) -> Callable:
+    def predict(inputs: Array) -> Array:
+        if apply is None:
+            raise ValueError("this problem has no model: its params are the answer.")
+        variables = {"params": params}
+        if jax.tree.leaves(stats):
+            variables["batch_stats"] = stats
+        return apply(variables, inputs, train=False)
+
+    return predict
+
+
+def _check_structure(wanted: PyTree, found: PyTree) -> None:
+    if jax.tree.structure(wanted) != jax.tree.structure(found):
+        raise ValueError(
+            "the trained model is built of other parts than this run's: set model and "
+            "its sizes as in that run."
+        )

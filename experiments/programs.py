@@ -1,0 +1,72 @@
+"""What is compiled for a run."""
+
+import functools
+
+import jax
+
+from afga_jax import Trainer, evaluate, ledger, measure
+from afga_jax.config import Config, differences
+from afga_jax.experiment import Experiment
+from afga_jax.seeds import each_seed, seeded
+from afga_jax.typing import Batch, ClientData, PyTree
+
+#: Rounds in one call at most. Not a setting: the program must be the same in each run.
+CAPACITY = 100
+
+
+class Programs:
+    """What is compiled for a run; runs that differ in traced numbers only can share it.
+
+    Args:
+      experiment: What is trained.
+    """
+
+    def __init__(self, experiment: Experiment):
+        self.experiment = experiment
+        self.trainer = Trainer(seeded(experiment.algorithm), capacity=CAPACITY)
+        self.evaluate = jax.jit(functools.partial(_evaluate, experiment))
+        self.inspect = jax.jit(functools.partial(_inspect, experiment))
+        key = jax.random.key(0)
+        shapes = jax.eval_shape(experiment.algorithm.init, key)
+        self.costs = ledger.costs(experiment.algorithm, shapes)
+        self.numbers = tuple(shapes.numbers)
+        config = experiment.config
+        self.inspects = config.consensus or config.local_global
+        if self.inspects:
+            measure.check_inspectable(experiment.algorithm)
+
+    def accept(self, config: Config) -> bool:
+        """Whether a run with this configuration can be run by these programs."""
+        differ = differences(self.experiment.config, config)
+        return set(differ) <= {*self.numbers, "seed"}
+
+
+def _evaluate(
+    experiment: Experiment, models: PyTree, test: Batch, clients: ClientData
+) -> dict[str, jax.Array]:
+    def one(model):
+        found = evaluate(experiment.task, *model, test)
+        found = {f"test_{name}": value for name, value in found.items()}
+        if experiment.config.per_client:
+            found |= measure.each_client(experiment.task, *model, clients)
+        return found
+
+    return each_seed(one, models)
+
+
+def _inspect(
+    experiment: Experiment, keys_and_states: PyTree, clients: ClientData
+) -> dict[str, jax.Array]:
+    config, algorithm, task = experiment.config, experiment.algorithm, experiment.task
+
+    def one(row):
+        return measure.inspect_round(
+            config.algo,
+            algorithm,
+            task,
+            *row,
+            clients,
+            local_global=config.local_global,
+        )
+
+    return each_seed(one, keys_and_states)

@@ -1,0 +1,72 @@
+"""Runs of toy problems, and what makes two of them the same."""
+
+import signal
+
+import jax
+import numpy as np
+import toy
+
+import afga_jax
+from afga_jax.checkpoint import Checkpoints
+from afga_jax.config import Config
+from afga_jax.experiment import Experiment
+from afga_jax.record import TIME_FIELDS
+from experiments.programs import Programs
+from experiments.progress import Display
+from experiments.training import Training
+
+CONFIG = Config(
+    rounds=7, eval_every=2, checkpoint_every=50, num_clients=8, target=0.5, eps=1e-8
+)
+
+
+def programs(algo="afga", **changes):
+    """Of a logistic regression with a running mean, for eight clients."""
+    config = CONFIG.replace(algo=algo, **changes)
+    clustered = ("cafga", "cafga_adapted", "fedcluster", "hafed", "hafed_active")
+    options = {"num_clusters": 2, "mix_every": 1} if algo in clustered else {}
+    task = toy.logistic(norm=algo != "sgd")
+    algorithm = afga_jax.build(
+        algo, task, num_clients=8, active=4, local_steps=2, **options
+    )
+    every = toy.clients(8, samples=20).pooled().full(0)
+    facts = {"dataset": "toy", "stand_in": False, "parameters": 8, "notes": []}
+    return Programs(Experiment(config, task, algorithm, toy.clients(8), every, facts))
+
+
+class Interrupting(Display):
+    """Presses Ctrl-C after a round."""
+
+    def __init__(self, round):
+        super().__init__(quiet=True)
+        self.round, self.done = round, None
+
+    def begin(self, config, facts, folder, done):
+        self.done = done
+
+    def advanced(self, rounds, loss):
+        self.done += rounds
+        if self.done >= self.round:
+            self.round = float("inf")
+            signal.raise_signal(signal.SIGINT)
+
+
+def without_time(metrics):
+    return [{k: v for k, v in row.items() if k not in TIME_FIELDS} for row in metrics]
+
+
+def final(run, programs):
+    """The newest saved state and sums, without the time."""
+    training = Training(Config.from_dict(run.config), programs)
+    assert training.restore(Checkpoints(run.folder / "checkpoints"))
+    saved = training._saved()
+    del saved["seconds"]
+    return training.done, jax.device_get(saved)
+
+
+def assert_same(first, second, programs):
+    """Bit for bit, but for the time."""
+    assert without_time(first.metrics) == without_time(second.metrics)
+    (done, state), (other_done, other) = final(first, programs), final(second, programs)
+    assert done == other_done
+    jax.tree.map(np.testing.assert_array_equal, state, other)

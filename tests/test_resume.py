@@ -1,0 +1,40 @@
+"""Stopped and resumed, a run ends as if it had never been stopped, bit for bit."""
+
+import pytest
+import runs
+
+import afga_jax
+from experiments import loop, runner
+from experiments.interrupts import Interrupted
+
+
+@pytest.fixture(autouse=True)
+def no_figures(monkeypatch):
+    monkeypatch.setattr("afga_jax.report.curves", lambda run, path: None)
+
+
+def stopped_and_resumed(config, out, programs, at=3):
+    with pytest.raises(Interrupted):
+        runner.run(config, out, programs=programs, display=runs.Interrupting(at))
+    return runner.run(config, out, programs=programs, resume=True)
+
+
+@pytest.mark.parametrize("algo", afga_jax.ALGORITHMS)
+def test_every_algorithm(algo, tmp_path):
+    programs = runs.programs(algo)
+    config = programs.experiment.config
+    whole = runner.run(config, tmp_path / "whole", programs=programs)
+    parts = stopped_and_resumed(config, tmp_path / "parts", programs)
+    assert [row["round"] for row in whole.metrics] == [2, 3, 4, 5, 6, 7]
+    runs.assert_same(whole, parts, programs)
+
+
+def test_several_seeds_and_calls_of_any_length(tmp_path, monkeypatch):
+    programs = runs.programs("damsgrad", num_seeds=3, seed=5)
+    config = programs.experiment.config
+    whole = runner.run(config, tmp_path / "whole", programs=programs)
+    assert [row["seed"] for row in whole.metrics[:4]] == [5, 6, 7, 5]
+    assert len({row["train_loss"] for row in whole.metrics}) == len(whole.metrics)
+    monkeypatch.setattr(loop, "SECONDS_PER_CALL", 0.0)  # a round in each call
+    parts = stopped_and_resumed(config, tmp_path / "parts", programs)
+    runs.assert_same(whole, parts, programs)
