@@ -48,8 +48,8 @@ class Result(NamedTuple):
       rounds: The last evaluated round; 0: none.
       finished: Whether that is the end.
       diverged_at: The round that was not finite; None: all were.
-      accuracy: Final test accuracy, percent.
-      loss: Final test loss.
+      accuracy: Final test accuracy, percent; unknown for what diverged.
+      loss: Final test loss, likewise.
       reached: First evaluated round at the target.
       totals: `gradients`, `uploads`, `gossip_messages`, `bytes`, `hours`, `seconds` at
         the last round, mean over seeds.
@@ -166,13 +166,14 @@ def _result(run: Run, label: str) -> Result:
     names = ("gradients", "uploads", "gossip_messages", "bytes")
     columns = {name: f"{name}_total" for name in names}
     columns |= {"hours": "hours", "seconds": "seconds"}
+    ends = np.nan if summary.get("diverged_at") is not None else 1.0
     return Result(
         label=label,
         rounds=int(rounds[-1]) if len(rounds) else 0,
         finished=bool(summary.get("finished")),
         diverged_at=summary.get("diverged_at"),
-        accuracy=_last(accuracy),
-        loss=_last(values(run, "test_loss")),
+        accuracy=ends * _last(accuracy),
+        loss=ends * _last(values(run, "test_loss")),
         reached=_first_at(rounds, accuracy, run.config.get("target")),
         totals={name: _total(values(run, column)) for name, column in columns.items()},
         paper=_paper(run),

@@ -1,0 +1,170 @@
+"""A grid of runs from a command line whose flags have several values."""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from absl import flags as absl_flags
+
+from afga_jax.algorithms.options import NUMBERS
+from afga_jax.config import Config, Field, fields
+from afga_jax.settings import Resolved, resolve
+from experiments import flags
+
+
+class Grid(NamedTuple):
+    """What to try.
+
+    Attributes:
+      given: The choices that all runs share, by the names of `Config`.
+      axes: The values of each swept field, in the order of the command line.
+    """
+
+    given: dict[str, Any]
+    axes: dict[str, list[Any]]
+
+
+class Cell(NamedTuple):
+    """One run of a grid.
+
+    Attributes:
+      values: Of the swept fields.
+      resolved: The complete configuration, sources and notes.
+      folder: Of the run, named by the configuration.
+    """
+
+    values: dict[str, Any]
+    resolved: Resolved
+    folder: Path
+
+    @property
+    def config(self) -> Config:
+        return self.resolved.config
+
+    @property
+    def label(self) -> str:
+        """`local_lr=0.1 eps=1e-08`, or what is the same for all: the algorithm."""
+        texts = [f"{name}={_shown(value)}" for name, value in self.values.items()]
+        return " ".join(texts) or self.config.algo
+
+
+def read(arguments: Sequence[str], *, usage: str) -> Grid:
+    """Reads a command line; a value with commas is an axis.
+
+    Commas in whole-number lists (`--hidden=64,32`) belong to the value; there, a colon
+    separates values (`--hidden=64,32:128`).
+
+    Args:
+      arguments: With the program's name first.
+      usage: The lines above the flags on the help page.
+
+    Raises:
+      ValueError: A flag or one of its values is wrong; in one line.
+    """
+    program, *rest = arguments
+    known = {one.name: one for one in fields()}
+    shared, axes = [program], {}
+    for argument in _joined(rest, known):
+        name, separator, text = argument.lstrip("-").partition("=")
+        pieces = _pieces(known.get(name), text) if separator else []
+        if len(pieces) > 1:
+            axes[name] = [_parsed(program, name, piece) for piece in pieces]
+        else:
+            shared.append(argument)
+            axes.pop(name, None)  # the last one counts, as with any flag
+    given = _given(shared, usage)
+    return Grid({k: v for k, v in given.items() if k not in axes}, axes)
+
+
+def cells(
+    grid: Grid, out: Path, *, dataset: str, accelerator: bool = False
+) -> list[Cell]:
+    """All runs of a grid; those that can share their programs follow each other.
+
+    Args:
+      grid: From `read`.
+      out: The cells' folders are below.
+      dataset: The data set that is meant where none is given.
+      accelerator: Whether there is one.
+
+    Raises:
+      ValueError: A combination is wrong; the message names it.
+    """
+    found: dict[str, Cell] = {}
+    for combination in itertools.product(*grid.axes.values()):
+        values = dict(zip(grid.axes, combination, strict=True))
+        try:
+            asked = {**grid.given, **values}
+            resolved = resolve(asked, dataset=dataset, accelerator=accelerator)
+        except ValueError as error:
+            raise ValueError(f"{error} (at {values})") from error
+        name = fingerprint(resolved.config)
+        # Two spellings of one configuration are one cell.
+        found.setdefault(name, Cell(values, resolved, out / name))
+    groups: dict[str, list[Cell]] = {}
+    for cell in found.values():
+        key = fingerprint(cell.config, but_for=NUMBERS)
+        groups.setdefault(key, []).append(cell)
+    return [cell for group in groups.values() for cell in group]
+
+
+def fingerprint(config: Config, but_for: Sequence[str] = ()) -> str:
+    """A short name of all that decides a run's numbers.
+
+    >>> first, second = Config(seed=1, out="here"), Config(seed=1, out="there")
+    >>> fingerprint(first) == fingerprint(second)
+    True
+    >>> fingerprint(first) == fingerprint(second.replace(seed=2))
+    False
+    """
+    left_out = {one.name for one in fields() if one.neutral} | set(but_for)
+    content = {k: v for k, v in config.to_dict().items() if k not in left_out}
+    text = json.dumps(content, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _joined(arguments: Sequence[str], known: Mapping[str, Field]) -> list[str]:
+    """`--name value` as `--name=value`."""
+    joined, waiting = [], None
+    for argument in arguments:
+        if waiting is not None and not argument.startswith("-"):
+            joined.append(f"{waiting}={argument}")
+            waiting = None
+            continue
+        if waiting is not None:
+            joined.append(waiting)
+        field = known.get(argument.lstrip("-"))
+        takes_value = argument.startswith("-") and field and field.kind is not bool
+        waiting = argument if takes_value else None
+        if waiting is None:
+            joined.append(argument)
+    return joined if waiting is None else [*joined, waiting]
+
+
+def _pieces(field: Field | None, text: str) -> list[str]:
+    """The values of a flag; paths are never split."""
+    if field is None or field.neutral or (field.kind is str and not field.choices):
+        return [text]
+    return text.split(":" if field.kind is tuple else ",")
+
+
+def _parsed(program: str, name: str, text: str) -> Any:
+    value = _given([program, f"--{name}={text}"])[name]
+    Config.from_dict({name: value})  # bounds, before the first cell runs
+    return value
+
+
+def _given(arguments: Sequence[str], usage: str = "") -> dict[str, Any]:
+    values = absl_flags.FlagValues()
+    flags.define(values)
+    flags.parse(arguments, values, usage=usage)
+    return flags.given(values)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
