@@ -34,10 +34,10 @@ def over_clients(
     chunk = min(chunk, total)
     if count is not None:
         return _first(function, inputs, total, chunk, count)
-    if chunk == total:
-        return jax.vmap(function)(inputs)
     if chunk == 1:
         return jax.lax.map(function, inputs)
+    if chunk == total:
+        return jax.vmap(function)(inputs)
     return jax.lax.map(function, inputs, batch_size=chunk)
 
 

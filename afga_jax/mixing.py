@@ -146,7 +146,8 @@ class AmongSelected:
         def mix(x):
             chosen = x.at[place].get(mode="clip")
             mixed = jnp.einsum("gij,gj...->gi...", rings.astype(x.dtype), chosen)
-            return x.at[place].set(mixed, mode="drop")
+            # Added, not set: a sum can be transposed (see `reach`).
+            return x.at[place].add(mixed - chosen, mode="drop")
 
         def matrix():
             total = self.num_clients if rows is None else len(rows)

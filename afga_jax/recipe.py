@@ -104,11 +104,12 @@ class RoundInfo(NamedTuple):
     """Diagnostics of a round; counts are summed over its cycles, norms averaged.
 
     Attributes:
-      loss: Mean training loss over the computed gradients, before each step.
+      loss: Mean training loss over the needed gradients, before each step.
       metrics: The task's metrics, likewise.
       delta_norm: ‖Δ‖₂ of the mean change (without a server: of the mean model).
       spread: Weighted mean of ‖Δᵢ − Δ‖² over the uploads.
-      gradients: Gradients computed.
+      gradients: Gradients that a deployment would compute.
+      needed: Those of them that reach the server; only these are computed here.
       uploads: Changes uploaded.
       idle_uploads: Uploads that are exactly zero.
     """
@@ -118,5 +119,6 @@ class RoundInfo(NamedTuple):
     delta_norm: Array
     spread: Array
     gradients: Array
+    needed: Array
     uploads: Array
     idle_uploads: Array

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from reference_parts import (
     Draws,
+    Origins,
     Problem,
     Result,
     average,
@@ -43,8 +44,9 @@ def afga(
     x, s, everybody = problem.params, problem.stats, range(problem.num_clients)
     server = server()  # 1
     for r, cycles in enumerate(rounds):  # 2
-        losses, uploads = [], 0
+        losses, needed, uploads = [], [], 0
         for draws in cycles:  # 3: S_r is draws.upload; one cycle but for FedCluster
+            begun, origins = len(losses), Origins(everybody)
             models = np.array([x for _ in everybody])  # 4
             stats = np.array([s for _ in everybody])
             steps = [local(_at(local_lr, r)) for _ in everybody]
@@ -54,6 +56,7 @@ def afga(
                         batch = draws.batch(t, i)
                         loss, g, stats[i] = learn(models[i], stats[i], batch)  # 9
                         models[i] += steps[i](g)  # 10
+                        origins.add(i, len(losses) - begun)
                         losses.append(loss)
                 mixing = {
                     None: set(everybody),
@@ -63,12 +66,14 @@ def afga(
                 groups = [[i for i in k if i in mixing] for k in problem.clusters]
                 matrix = within(problem.num_clients, groups, topology)
                 models, stats = matrix @ models, matrix @ stats  # 14
+                origins.mix(everybody, matrix)
             weights = upload_weights(problem, draws.upload, by_size, by_members)
             delta = sum(weights[i] * (models[i] - x) for i in draws.upload)  # 17, 18
             x = x + _at(server_lr, r) * server(delta)  # 19-22
             s = weights @ stats
             uploads += len(draws.upload)
-        yield Result(x, s, losses, uploads)
+            needed += origins.among(losses[begun:], draws.upload)
+        yield Result(x, s, losses, uploads, needed)
 
 
 def hafed(
@@ -86,6 +91,7 @@ def hafed(
     x, s, server = problem.params, problem.stats, server()  # 1
     for (draws,) in rounds:  # 2
         deltas, stats_of, losses, uploads = [], [], [], 0
+        origins = Origins(range(problem.num_clients))
         for members in problem.clusters:  # 3
             models = dict.fromkeys(members, x)  # 5-8
             stats = dict.fromkeys(members, s)
@@ -95,17 +101,20 @@ def hafed(
                         continue
                     loss, g, stats[i] = learn(models[i], stats[i], draws.batch(t, i))
                     models[i] = models[i] - local_lr * g  # 11, 12
+                    origins.add(i, len(losses))
                     losses.append(loss)
                 if (t + 1) % mix_every == 0:
                     models = _gossip(members, models)  # 13
                     stats = _gossip(members, stats)
+                    origins.mix(members, ring(len(members)))
             sampled = [i for i in members if full or i in draws.upload]  # 4
             deltas.append(np.mean([models[i] - x for i in sampled], 0))  # 15
             stats_of.append(np.mean([stats[i] for i in sampled], 0))
             uploads += len(sampled)
         x = x + server_lr * server(np.mean(deltas, 0))  # 18-22
         s = np.mean(stats_of, 0)
-        yield Result(x, s, losses, uploads)
+        uploading = range(problem.num_clients) if full else draws.upload
+        yield Result(x, s, losses, uploads, origins.among(losses, uploading))
 
 
 def fedopt(

@@ -61,6 +61,32 @@ class Result(NamedTuple):
     stats: np.ndarray
     losses: list[float]
     uploads: int
+    needed: list[float] | None = None  # Losses of gradients that reach an upload.
+
+
+class Origins:
+    """Which gradients, by number, have had a part in each client's model."""
+
+    def __init__(self, clients):
+        self.of = {i: frozenset() for i in clients}
+
+    def add(self, client: int, number: int) -> None:
+        self.of[client] |= {number}
+
+    def mix(self, clients, matrix: np.ndarray) -> None:
+        """`matrix` has a row for each of `clients`, in that order."""
+        self.of |= {
+            i: frozenset().union(
+                *(self.of[j] for j, w in zip(clients, row, strict=True) if w)
+            )
+            for i, row in zip(clients, matrix, strict=True)
+        }
+
+    def among(self, losses: list[float], clients) -> list[float]:
+        """Losses of the gradients that had a part in any of these clients' models."""
+        return [
+            losses[k] for k in sorted(frozenset().union(*map(self.of.get, clients)))
+        ]
 
 
 def learn(params: np.ndarray, stats: np.ndarray, batch: tuple):

@@ -11,7 +11,7 @@ import pytest
 import toy
 
 import afga_jax
-from afga_jax import topology
+from afga_jax import reach, topology
 
 KEY = jax.random.key(11)
 CLUSTERED = {"cafga", "cafga_adapted", "hafed", "hafed_partial", "hafed_active"}
@@ -84,25 +84,37 @@ def test_protocol(name):
     ],
 )
 @pytest.mark.parametrize("chunk", [None, 3])
-def test_only_the_planned_clients_compute(name, chunk):
+def test_only_the_needed_clients_compute(name, chunk):
     options = {**options_for(name, 24), "client_chunk": chunk}
     if name == "hafed_active":
         options["active_prob"] = 0.1
     algorithm = afga_jax.build(name, toy.logistic(norm=True), **options)
     data = toy.clients(24)
-    state = algorithm.init(KEY)
+    # A round in which somebody matters: here and there, the adapted have none.
+    number, active = next(
+        (r, ids) for r in range(9) if len(ids := needed_clients(algorithm, r))
+    )
+    state = algorithm.init(KEY).replace(round=jnp.int32(number))
     step = jax.jit(algorithm.round)
-    plan = algorithm.plan(KEY, 0)
-    active = np.unique(plan.cycles.active)
-    active = active[active < 24]
     assert 0 < len(active) < 24
     expected = step(KEY, state, data)
     poisoned = step(KEY, state, poison(data, active))
     chex.assert_tree_all_finite(poisoned)
     chex.assert_trees_all_equal(poisoned, expected)
-    # The test can fail: without one of the active clients, NaN is everywhere.
+    # The test can fail: without one of the needed clients, NaN is everywhere.
     lost = step(KEY, state, poison(data, active[1:]))
     assert np.isnan(lost[1].loss)
+
+
+def needed_clients(algorithm, number):
+    plan = algorithm.plan(KEY, number)
+    ids = [np.array([], int)]
+    for cycle in range(len(plan.clusters)):
+        active, _ = plan.cycle(cycle).flat_active(24)
+        matters = reach.needed(algorithm.recipe, plan, cycle)
+        ids.append(np.unique(active if matters is None else active[matters]))
+    ids = np.unique(np.concatenate(ids))
+    return ids[ids < 24]
 
 
 def test_nobody_active_is_a_round_without_gradients():

@@ -21,6 +21,7 @@ from afga_jax.algorithms.registry import ALGORITHMS, Algorithm, defaults, lookup
 from afga_jax.participation import Plan, make_plan
 from afga_jax.recipe import FederatedState, Recipe, RoundInfo
 from afga_jax.rounds import init_state, run_round
+from afga_jax.schedule import Schedule
 from afga_jax.typing import Array, ClientData, Task
 
 __all__ = [
@@ -104,10 +105,14 @@ def build(
         return make_plan(recipe.participation, recipe.order, key, round)
 
     def round(
-        key: Array, state: FederatedState, data: ClientData, plan: Plan | None = None
+        key: Array,
+        state: FederatedState,
+        data: ClientData,
+        plan: Plan | None = None,
+        schedule: Schedule | None = None,
     ) -> tuple[FederatedState, RoundInfo]:
         recipe_now = recipe_at(state.numbers, state.round)
-        return run_round(recipe_now, task, key, state, data, plan)
+        return run_round(recipe_now, task, key, state, data, plan, schedule)
 
     shape = jax.eval_shape(plan, jax.random.key(0), 0)
     warn_if_nothing_mixes(recipe, shape.cycles.active.shape[-1])

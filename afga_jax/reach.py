@@ -1,0 +1,71 @@
+"""Which gradients matter: those that enter Δ, or a gradient that does.
+
+Who computes, mixes and uploads is known before any gradient is. A gradient whose
+increment reaches no upload by the end of the round changes nothing but the training
+loss that would be logged: it is not computed.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from afga_jax.mixing import NoMixing, positions
+from afga_jax.participation import Plan
+from afga_jax.recipe import Recipe
+from afga_jax.typing import Array
+
+
+def needed(
+    recipe: Recipe, plan: Plan, cycle: Array | int = 0, *, stateful: bool = False
+) -> Array | None:
+    """Who of those that compute does so for the server's good, `[steps, active]`.
+
+    Backwards through the steps: a client's model matters at the start of step t if it
+    is read by one that matters after it (Wᵀ of those), or if its own gradient of that
+    step does.
+
+    Args:
+      recipe: The algorithm.
+      plan: Of the round.
+      cycle: Of the round.
+      stateful: The local optimizer has state: a gradient that matters makes the
+        client's gradients before it matter.
+
+    Returns:
+      None where everything does: without mixing, or without a server.
+    """
+    if recipe.server is None or isinstance(recipe.mixing, NoMixing):
+        return None
+    num_clients = recipe.clustering.num_clients
+    part = plan.cycle(cycle)
+    active, _ = part.flat_active(num_clients)
+    holders = recipe.mixing.rows(plan, cycle)
+    place = positions(holders, active, num_clients)
+    uploads = positions(holders, part.upload.reshape(-1), num_clients)
+    nobody = jnp.zeros(num_clients if holders is None else len(holders))
+    matters = nobody.at[uploads].set(1, mode="drop")
+
+    def back(carry, inputs):
+        matters, later = carry
+        step, place, real = inputs
+        operator = recipe.mixing.at(plan, step, cycle)
+        (before,) = jax.linear_transpose(operator.apply, matters)(matters)
+        seen = matters if recipe.mix_first else before
+        now = seen.at[place].get(mode="clip") > 0
+        if stateful:
+            now |= later.at[place].get(mode="clip") > 0
+            later = later.at[place].max(now.astype(later.dtype), mode="drop")
+        # Only whether it is zero matters; powers of W would underflow.
+        matters = (before > 0).astype(matters.dtype)
+        matters = matters.at[place].max(now.astype(matters.dtype), mode="drop")
+        return (matters, later), now & real
+
+    steps = jnp.arange(len(active))
+    inputs = (steps, place, active < num_clients)
+    return jax.lax.scan(back, (matters, nobody), inputs, reverse=True)[1]
+
+
+def first(active: Array, needed: Array) -> tuple[Array, Array]:
+    """The active ids with those that matter first, and how many they are."""
+    order = jnp.argsort(~needed, axis=1, stable=True)
+    ids = jnp.take_along_axis(active, order, axis=1)
+    return ids, needed.sum(1, dtype=jnp.int32)

@@ -1,0 +1,214 @@
+"""When each needed gradient of a round runs, and in which row its increment is kept.
+
+A round is a graph of gradients (`graph`), known from its plan. A *schedule* puts them
+into slots: each slot runs up to `width` gradients side by side, whatever local step
+they belong to, as soon as all that they read exists. Among those that could run, the
+one furthest back along the sweep through the clients goes first, so that a
+neighbourhood is finished before the next is begun and few increments are alive at a
+time. A row is used again after its last reader.
+
+NumPy on the host; `pad` makes arrays of fixed sizes for the compiled engine.
+"""
+
+import heapq
+from typing import NamedTuple
+
+import numpy as np
+
+from afga_jax.graph import Graph
+
+
+class Sizes(NamedTuple):
+    """How large a schedule is, or, as a capacity, may be.
+
+    Attributes:
+      slots: One after another.
+      rows: Increments alive at a time.
+      reads: Increments read in all.
+      memories: Clients that keep an optimizer state or a control.
+    """
+
+    slots: int
+    rows: int
+    reads: int
+    memories: int
+
+    def fits(self, capacity: "Sizes") -> bool:
+        return all(a <= b for a, b in zip(self, capacity, strict=True))
+
+
+class Schedule(NamedTuple):
+    """What the span engine runs in one cycle, `[...]` padded to a capacity.
+
+    Attributes:
+      slots: How many are real.
+      client: Of each lane of each slot, `[slots, width]`; padding is the number of
+        clients.
+      step: The local step that it belongs to, `[slots, width]`.
+      row: Where its increment goes, `[slots, width]`; padding is past the last row.
+      memory: Where the client's memory is, `[slots, width]`.
+      first: Where its reads begin, `[slots, width]`.
+      count: How many they are, `[slots, width]`.
+      read_row: Rows that are read, `[reads]`.
+      read_weight: And their weights, `[reads]`.
+      finished: Uploads that are complete before a slot, `[slots + 1]`.
+      upload: Their places among the uploads, in that order, `[uploads]`.
+      upload_first: Where an upload's reads begin, `[uploads]`, in that order.
+      upload_count: How many they are.
+      upload_memory: Where the uploading clients' memories are, `[uploads]`, as planned.
+      memory_client: Whose memory it is, `[memories]`.
+      planned: Gradients that a deployment would compute.
+      rows: Only its length matters: rows of the table, `[rows]`.
+    """
+
+    slots: np.ndarray
+    client: np.ndarray
+    step: np.ndarray
+    row: np.ndarray
+    memory: np.ndarray
+    first: np.ndarray
+    count: np.ndarray
+    read_row: np.ndarray
+    read_weight: np.ndarray
+    finished: np.ndarray
+    upload: np.ndarray
+    upload_first: np.ndarray
+    upload_count: np.ndarray
+    upload_memory: np.ndarray
+    memory_client: np.ndarray
+    planned: np.ndarray
+    rows: np.ndarray
+
+
+class Timetable(NamedTuple):
+    """A graph's tasks in slots, before it is padded.
+
+    Attributes:
+      slot: Of each task.
+      lane: Its place in the slot.
+      row: Where its increment is kept.
+      done: The slot after which an upload is complete; −1: it reads nothing.
+      sizes: What it takes.
+    """
+
+    slot: np.ndarray
+    lane: np.ndarray
+    row: np.ndarray
+    done: np.ndarray
+    sizes: Sizes
+
+
+def timetable(graph: Graph, width: int) -> Timetable:
+    """Puts the tasks into slots of `width`, and their increments into rows."""
+    tasks = len(graph.step)
+    slot, lane = _slots(graph, width)
+    reader = np.repeat(np.arange(len(graph.first) - 1), np.diff(graph.first))
+    done = np.full(len(graph.uploads), -1)
+    by_upload = reader >= tasks
+    np.maximum.at(done, reader[by_upload] - tasks, slot[graph.task[by_upload]])
+    # A slot reads before it writes; uploads read after it.
+    last = slot + 1
+    between = ~by_upload
+    np.maximum.at(last, graph.task[between], slot[reader[between]])
+    read_by = reader[by_upload] - tasks
+    np.maximum.at(last, graph.task[by_upload], done[read_by] + 1)
+    row, rows = _rows(slot, last)
+    clients = np.union1d(graph.client, graph.uploads)
+    slots = int(slot.max(initial=-1)) + 1
+    sizes = Sizes(slots, rows, len(graph.task), len(clients))
+    return Timetable(slot, lane, row, done, sizes)
+
+
+def pad(
+    graph: Graph, table: Timetable, width: int, capacity: Sizes, num_clients: int
+) -> Schedule:
+    """The schedule as arrays of the capacity's sizes."""
+    whole = np.int32
+
+    def lanes(values, fill):
+        filled = np.full((capacity.slots, width), fill, whole)
+        filled[table.slot, table.lane] = values
+        return filled
+
+    count = np.diff(graph.first)
+    tasks = len(graph.step)
+    clients = np.union1d(graph.client, graph.uploads)
+    order = np.argsort(table.done, kind="stable")
+    order = order[table.done[order] >= 0]
+    complete = np.bincount(table.done[order], minlength=capacity.slots)
+    uploads = len(graph.uploads)
+    return Schedule(
+        slots=whole(table.sizes.slots),
+        client=lanes(graph.client, num_clients),
+        step=lanes(graph.step, 0),
+        row=lanes(table.row, capacity.rows),
+        memory=lanes(np.searchsorted(clients, graph.client), capacity.memories),
+        first=lanes(graph.first[:tasks], 0),
+        count=lanes(count[:tasks], 0),
+        read_row=_padded(table.row[graph.task], capacity.reads, 0, whole),
+        read_weight=_padded(graph.weight, capacity.reads, 0, float),
+        finished=np.append(0, np.cumsum(complete)).astype(whole),
+        upload=_padded(order, uploads, uploads, whole),
+        upload_first=_padded(graph.first[tasks:-1][order], uploads, 0, whole),
+        upload_count=_padded(count[tasks:][order], uploads, 0, whole),
+        upload_memory=np.searchsorted(clients, graph.uploads).astype(whole),
+        memory_client=_padded(clients, capacity.memories, num_clients, whole),
+        planned=whole(graph.planned),
+        rows=np.zeros(capacity.rows, np.int8),
+    )
+
+
+def bucket(sizes: list[Sizes]) -> Sizes:
+    """A capacity for all of these: powers of two, so that few programs are compiled."""
+    largest = [max(*values, 1) for values in zip(*sizes, strict=True)]
+    return Sizes(*(1 << int(n - 1).bit_length() for n in largest))
+
+
+def _slots(graph: Graph, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """The first slot with room after all that a task reads, in order of the sweep."""
+    tasks = len(graph.step)
+    reads = graph.task[: graph.first[tasks]]
+    reader = np.repeat(np.arange(tasks), np.diff(graph.first[: tasks + 1]))
+    order = np.argsort(reads, kind="stable")
+    readers = reader[order].tolist()
+    begin = np.searchsorted(reads[order], np.arange(tasks + 1)).tolist()
+    waits = np.diff(graph.first[: tasks + 1]).tolist()
+    # Along the sweep a task reads only what lies behind it: place + step grows.
+    rank = np.empty(tasks, np.int64)
+    rank[np.lexsort((graph.step, graph.place + graph.step))] = np.arange(tasks)
+    rank = rank.tolist()
+    ready = [(rank[task], task) for task in range(tasks) if not waits[task]]
+    heapq.heapify(ready)
+    slot, lane, now = [0] * tasks, [0] * tasks, 0
+    while ready:
+        ran = [heapq.heappop(ready)[1] for _ in range(min(width, len(ready)))]
+        for place, task in enumerate(ran):
+            slot[task], lane[task] = now, place
+            for other in readers[begin[task] : begin[task + 1]]:
+                waits[other] -= 1
+                if not waits[other]:
+                    heapq.heappush(ready, (rank[other], other))
+        now += 1
+    return np.array(slot, np.int64), np.array(lane, np.int64)
+
+
+def _rows(slot: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, int]:
+    """A row for each task from its slot until before the slot `last`, used again."""
+    row, free, used = np.zeros(len(slot), np.int64), [], 0
+    ends: list[tuple[int, int]] = []
+    for task in np.argsort(slot, kind="stable").tolist():
+        now = int(slot[task])
+        while ends and ends[0][0] <= now:
+            heapq.heappush(free, heapq.heappop(ends)[1])
+        if not free:
+            free.append(used)
+            used += 1
+        row[task] = heapq.heappop(free)
+        heapq.heappush(ends, (int(last[task]), int(row[task])))
+    return row, used
+
+
+def _padded(values: np.ndarray, size: int, fill: int, dtype) -> np.ndarray:
+    result = np.full(size, fill, dtype)
+    result[: len(values)] = values
+    return result

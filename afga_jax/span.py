@@ -1,0 +1,154 @@
+"""The span engine: a round in the span of its increments, for any number of clients.
+
+Everybody starts a round at x_r and only the active add something, so every client
+model is x_r + Σₖ cₖ·Dₖ with one increment Dₖ per gradient. Gossip acts on the
+coefficients, which do not depend on gradients: a `Schedule` holds them as a sparse
+list. Only the models that take a gradient and those that are uploaded are ever formed.
+Equal to the dense engine in exact arithmetic; memory follows the increments alive at a
+time, not the number of clients.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+
+from afga_jax import cycle as cycles
+from afga_jax import rows
+from afga_jax.cycle import Cycle
+from afga_jax.execute import over_clients
+from afga_jax.recipe import FederatedState, Model, Recipe, RoundInfo
+from afga_jax.schedule import Schedule
+from afga_jax.typing import Array, PyTree
+
+# Increments that are added in one pass over a model.
+_TOGETHER = 8
+
+
+def reason_against(recipe: Recipe, params: PyTree) -> str | None:
+    """Why the span engine cannot run a recipe; None: it can.
+
+    Args:
+      recipe: The algorithm.
+      params: Or their shapes.
+    """
+    if recipe.server is None:
+        return "without a server models persist, so a round has no common start"
+    _, shared = jax.eval_shape(recipe.optimizer.init, params)
+    if jax.tree.leaves(shared):
+        return "the local optimizer has state that is mixed"
+    if any(not jnp.issubdtype(x.dtype, jnp.floating) for x in jax.tree.leaves(params)):
+        return "a parameter is not a floating-point number"
+    return None
+
+
+def run_cycle(cycle: Cycle, schedule: Schedule) -> tuple[FederatedState, RoundInfo]:
+    """One cycle by a schedule, from one server model to the next."""
+    recipe, state = cycle.recipe, cycle.state
+    start, unravel = ravel_pytree(Model(state.params, state.stats, ()))
+    clients = len(schedule.memory_client)
+    controls = rows.take(state.controls, schedule.memory_client)
+    memories = cycles.fresh(recipe, state.params, state.stats, controls, clients)[1]
+    table = jnp.zeros((len(schedule.rows), len(start)), start.dtype)
+    uploads = jnp.zeros((len(schedule.upload), len(start)), start.dtype)
+    change = functools.partial(_change, schedule)
+
+    def step(inputs):
+        client, step, model, memory = inputs
+        model = unravel(start + model)
+        increment, *rest = cycles.step_client(cycle, step, client, model, memory)
+        return ravel_pytree(increment)[0], *rest
+
+    def slot(number, carry):
+        table, uploads, memories, sums = carry
+        at = jax.tree.map(lambda x: x[number], _lanes(schedule))
+        client, of_step, row, memory, first, count = at
+        inputs = (
+            client,
+            of_step,
+            change(table, first, count),
+            rows.take(memories, memory),
+        )
+        # Padding comes last in a slot.
+        real = (client < recipe.clustering.num_clients).sum(dtype=jnp.int32)
+        increments, memory_now, *measured = over_clients(
+            step, inputs, chunk=recipe.chunk, count=real if len(client) > 1 else None
+        )
+        table = table.at[row].set(increments, mode="drop")
+        memories = rows.put(memories, memory, memory_now)
+        sums = jax.tree.map(lambda a, x: a + x.sum(0), sums, tuple(measured))
+        uploads = jax.lax.fori_loop(
+            schedule.finished[number],
+            schedule.finished[number + 1],
+            functools.partial(_upload, schedule, change, table),
+            uploads,
+        )
+        return table, uploads, memories, sums
+
+    zero = _no_sums(step, memories, start)
+    carry = (table, uploads, memories, zero)
+    _, uploads, memories, sums = jax.lax.fori_loop(0, schedule.slots, slot, carry)
+    models = jax.vmap(unravel)(start[None] + uploads)
+    state, moved = cycles.end(
+        cycle, models, rows.take(memories, schedule.upload_memory)
+    )
+    needed = (schedule.client < recipe.clustering.num_clients).sum(dtype=jnp.int32)
+    return state, cycles.info(sums, needed, schedule.planned, moved)
+
+
+def _lanes(schedule: Schedule) -> tuple[Array, ...]:
+    """What there is for every lane of every slot, `[slots, width]`."""
+    return (
+        schedule.client,
+        schedule.step,
+        schedule.row,
+        schedule.memory,
+        schedule.first,
+        schedule.count,
+    )
+
+
+def _change(schedule: Schedule, table: Array, first: Array, count: Array) -> Array:
+    """Σₖ cₖ·Dₖ for each lane, `[lanes, d]`, from its reads.
+
+    Args:
+      schedule: Holds the reads.
+      table: Increments, `[rows, d]`.
+      first: Where a lane's reads begin, `[lanes]`.
+      count: How many they are, `[lanes]`.
+    """
+
+    def more(number, total):
+        for place in range(_TOGETHER):
+            at = number * _TOGETHER + place
+            row = schedule.read_row.at[first + at].get(mode="clip")
+            weight = schedule.read_weight.at[first + at].get(mode="clip")
+            weight = jnp.where(at < count, weight, 0).astype(table.dtype)[:, None]
+            # A row of no weight may be another client's, and that one's NaN its own.
+            total += jnp.where(weight != 0, weight * _rows_at(table, row), 0)
+        return total
+
+    empty = jnp.zeros((len(first), table.shape[1]), table.dtype)
+    passes = (count.max() + _TOGETHER - 1) // _TOGETHER
+    return jax.lax.fori_loop(0, passes, more, empty)
+
+
+def _rows_at(table: Array, row: Array) -> Array:
+    if len(row) == 1:
+        # A slice fuses with what follows; XLA on CPU copies what it gathers.
+        return jax.lax.dynamic_index_in_dim(table, row[0])
+    return table[row]
+
+
+def _upload(schedule: Schedule, change, table: Array, number: Array, uploads: Array):
+    """Forms one upload's change and puts it in its place."""
+    first, count = schedule.upload_first[number], schedule.upload_count[number]
+    formed = change(table, first[None], count[None])
+    return uploads.at[schedule.upload[number]].set(formed[0], mode="drop")
+
+
+def _no_sums(step, memories: PyTree, start: Array) -> PyTree:
+    one = jax.tree.map(lambda x: x[0], memories)
+    shapes = jax.eval_shape(step, (jnp.int32(0), jnp.int32(0), start, one))
+    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), tuple(shapes[2:]))
