@@ -28,9 +28,9 @@ class Experiment(NamedTuple):
       clients: The clients' data.
       test: What the model is judged by.
       facts: For the record, as JSON has it: `dataset`, `stand_in`, `partition`,
-        `parameters`, `statistics`, `rho`, `theory`, `input_shape`, `input_dtype` and
-        `classes` (None: a problem without a model), `minimum` where it is known, and
-        `notes`, lines for the user.
+        `parameters`, `statistics`, `rho`, `gradients_per_round` (at most), `theory`,
+        `input_shape`, `input_dtype` and `classes` (None: a problem without a model),
+        `minimum` where it is known, and `notes`, lines for the user.
     """
 
     config: Config
@@ -77,7 +77,9 @@ def from_config(config: Config, access: data.Access | None = None) -> Experiment
             **options_of(config, problem),
         )
     notes += [str(one.message) for one in said]
-    facts = _facts(config, problem, algorithm) | {"notes": notes}
+    facts = _facts(config, problem, algorithm)
+    notes += _everybody_computes(algorithm)
+    facts["notes"] = notes
     return Experiment(
         config, problem.task, algorithm, problem.clients, problem.test, facts
     )
@@ -93,9 +95,30 @@ def _facts(config: Config, problem: Problem, algorithm: FederatedAlgorithm) -> d
         "parameters": count(params),
         "statistics": count(stats),
         "rho": algorithm.recipe.mixing.spectral_gap(),
+        "gradients_per_round": math.prod(_active(algorithm)),
         "theory": conditions(config.algo, algorithm, config.rounds),
         **problem.facts,
     }
+
+
+def _active(algorithm: FederatedAlgorithm) -> tuple[int, ...]:
+    """Cycles, steps, clusters and the most clients that compute in one of them."""
+    plan = jax.eval_shape(algorithm.plan, jax.random.key(0), 0)
+    return plan.cycles.active.shape
+
+
+def _everybody_computes(algorithm: FederatedAlgorithm) -> list[str]:
+    options = algorithm.options
+    share = options.participation * options.num_clients
+    sampled = options.active or max(1, round(share))
+    computing = math.prod(_active(algorithm)[2:])
+    if computing < 2 * sampled:
+        return []
+    return [
+        f"up to all {computing} clients compute at every step, where the sampling "
+        f"algorithms have {sampled}: a round costs up to {computing / sampled:.3g} "
+        "times as many gradients."
+    ]
 
 
 def _partition(problem: Problem) -> dict[str, Any] | None:

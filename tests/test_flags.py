@@ -1,0 +1,128 @@
+"""Flags come from the configuration; what is wrong with a command is one line."""
+
+import pytest
+from absl import flags as absl_flags
+
+from afga_jax.config import GROUPS, fields
+from afga_jax.settings import resolve
+from experiments import flags
+
+
+@pytest.fixture
+def values():
+    values = absl_flags.FlagValues()
+    flags.define(values)
+    return values
+
+
+def words(field):
+    """How a value of the field is written on a command line, and what it becomes."""
+    if field.kind is bool:
+        return "true", True
+    if field.kind is tuple:
+        return "12,7", (12, 7)
+    if field.choices:
+        first = next(iter(field.choices))
+        return first, first
+    return {int: ("12", 12), float: ("0.25", 0.25), str: ("here", "here")}[field.kind]
+
+
+@pytest.mark.parametrize("field", fields(), ids=lambda field: field.name)
+def test_every_field_is_a_flag(field, values):
+    text, meant = words(field)
+    flags.parse(["main", f"--{field.name}={text}"], values)
+    given = flags.given(values)
+    assert given == {field.name: meant}
+    assert type(given[field.name]) is field.kind
+
+
+@pytest.mark.parametrize(
+    "field",
+    [field for field in fields() if field.kind is not str],
+    ids=lambda field: field.name,
+)
+def test_what_cannot_be_read_is_one_line(field, values):
+    with pytest.raises(
+        ValueError, match=rf"^{field.name} = 'x1', but it must be"
+    ) as no:
+        flags.parse(["main", f"--{field.name}=x1"], values)
+    assert "\n" not in str(no.value)
+
+
+def test_nothing_is_given_until_it_is(values):
+    assert flags.parse(["main"], values) == []
+    assert flags.given(values) == {}
+
+
+def test_given_values_pass_through_the_settings(values):
+    line = ["main", "--algo=cafga", "--noresample", "--hidden=8,4", "--model=mlp"]
+    flags.parse(line, values)
+    config = resolve(flags.given(values), dataset="digits").config
+    assert (config.algo, config.resample, config.hidden) == ("cafga", False, (8, 4))
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--lokal_lr=1", r"^--lokal_lr is not a flag; did you mean --local_lr\?$"),
+        ("--zzzzzz", r"^--zzzzzz is not a flag; see --help.$"),
+        ("--rounds", r"^Missing value for flag --rounds; see --help.$"),
+        ("train", r"^'train' is not a flag"),
+        ("--flagfile=/no/such", r"Unable to open flagfile.*see --help.$"),
+    ],
+    ids=["near", "far", "missing", "word", "flagfile"],
+)
+def test_mistakes(argument, message, values):
+    with pytest.raises(ValueError, match=message) as mistake:
+        flags.parse(["main", argument], values)
+    assert "\n" not in str(mistake.value)
+
+
+def test_words_where_they_are_wanted(values):
+    found = flags.parse(
+        ["compare", "runs/a", "--algo=afga", "runs/b"], values, words=True
+    )
+    assert found == ["runs/a", "runs/b"]
+
+
+def test_a_file_of_flags(values, tmp_path):
+    preset = tmp_path / "mine.flags"
+    preset.write_text("--algo=fedavg\n--rounds=3\n")
+    flags.parse(["main", f"--flagfile={preset}", "--rounds=4"], values)
+    assert flags.given(values) == {"algo": "fedavg", "rounds": 4}
+
+
+def test_help_ends_the_program(values, capsys):
+    with pytest.raises(SystemExit) as end:
+        flags.parse(["main", "--rounds=nonsense", "--help"], values, usage="How to.")
+    assert end.value.code == 0
+    page = capsys.readouterr().out
+    assert page.startswith("How to.\n")
+    assert page.rstrip() == flags.help_page("How to.").rstrip()
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_the_help_page_has_it_all_and_fits(width):
+    page = flags.help_page("python -m experiments.cifar --algo=NAME", width)
+    lines = page.splitlines()
+    assert max(map(len, lines)) <= width
+    titles = [
+        line for line in lines if line and line == line.upper() and " " not in line
+    ]
+    assert titles == [group.upper() for group in GROUPS]
+    for field in fields():
+        shown = f"--[no]{field.name}" if field.kind is bool else f"--{field.name}="
+        (at,) = [i for i, x in enumerate(lines) if x.strip().startswith(shown)]
+        ends = (
+            i for i in range(at + 1, len(lines)) if not lines[i].startswith("      ")
+        )
+        text = " ".join(x.strip() for x in lines[at + 1 : next(ends, len(lines))])
+        assert text.startswith(field.help)
+        assert field.limits() in text
+
+
+def test_the_help_page_shows_defaults():
+    page = " ".join(flags.help_page("", 80).split())
+    assert "Accuracy to reach. (> 0 and <= 1) Default: by setting." in page
+    assert "--[no]resume Go on with a stopped run. Default: false." in page
+    assert "β₃ of DAdam. (>= 0 and < 1) Default: by algorithm." in page
