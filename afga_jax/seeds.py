@@ -17,7 +17,8 @@ class Watched(NamedTuple):
 
     Attributes:
       info: The round's own.
-      finite: Whether its loss and the new model are free of NaN and infinity.
+      finite: Whether its loss, the new model and the server's moments are free of NaN
+        and infinity.
     """
 
     info: RoundInfo
@@ -45,7 +46,8 @@ def seeded(algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
         def one(row):
             key, state, *rest = row
             new, info = algorithm.round(key, state, data, *rest)
-            return new, Watched(info, _finite((info.loss, new.params, new.stats)))
+            seen = (info.loss, new.params, new.stats, new.server)
+            return new, Watched(info, _finite(seen))
 
         return each_seed(one, (keys, state, *more))
 

@@ -13,6 +13,9 @@ from afga_jax.typing import Batch, ClientData, PyTree
 #: Rounds in one call at most. Not a setting: the program must be the same in each run.
 CAPACITY = 100
 
+# Settings that neither the programs nor the facts about a run depend on.
+_NOT_COMPILED = ("seed", "eval_every", "target", "stop_at_target")
+
 
 class Programs:
     """What is compiled for a run; runs that differ in traced numbers only can share it.
@@ -38,7 +41,7 @@ class Programs:
     def accept(self, config: Config) -> bool:
         """Whether a run with this configuration can be run by these programs."""
         differ = differences(self.experiment.config, config)
-        return set(differ) <= {*self.numbers, "seed"}
+        return set(differ) <= {*self.numbers, *_NOT_COMPILED}
 
 
 def _evaluate(

@@ -18,7 +18,7 @@ _TOTALS = ("gradients", "uploads", "gossip_messages", "bytes", "hours")
 
 
 class Diverged(ValueError):
-    """A round's loss or its new model is not finite.
+    """A round's loss, its new model or the server's moments are not finite.
 
     Attributes:
       round: The first such round, counted from 1.
@@ -31,7 +31,7 @@ class Diverged(ValueError):
         lower = " or ".join(f"{k} (now {v:g})" for k, v in rates.items() if v)
         now = f" (now {config.eps:g})" if config.eps else ""
         super().__init__(
-            f"diverged: loss or model is not finite in round {round} of seed "
+            f"diverged: loss or model became infinite or NaN in round {round} of seed "
             f"{', '.join(map(str, seeds))}: lower {lower}, or raise eps{now}."
         )
 

@@ -1,0 +1,272 @@
+"""One run in one folder: what is written, refused, kept and continued."""
+
+import fcntl
+import io
+import shutil
+
+import jax
+import numpy as np
+import pytest
+import runs
+
+from afga_jax import data, record, settings
+from afga_jax.checkpoint import CheckpointError, Checkpoints
+from afga_jax.trained import load
+from experiments import folder, loop, progress, runner
+from experiments.interrupts import Interrupted
+from experiments.training import Diverged
+
+DIGITS = {"algo": "cafga", "scale": "smoke", "rounds": 8, "eval_every": 4}
+
+
+@pytest.fixture(autouse=True)
+def no_figures(monkeypatch):
+    monkeypatch.setattr("afga_jax.report.curves", lambda run, path: None)
+
+
+@pytest.fixture(scope="module")
+def programs():
+    return runs.programs("afga")
+
+
+@pytest.fixture(scope="module")
+def config(programs):
+    return programs.experiment.config
+
+
+@pytest.fixture(scope="module")
+def whole(programs, config, tmp_path_factory):
+    """A run that nothing happened to."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("afga_jax.report.curves", lambda run, path: None)
+        out = tmp_path_factory.mktemp("whole") / "run"
+        return runner.run(config, out, programs=programs)
+
+
+@pytest.fixture
+def stopped(programs, config, tmp_path):
+    """Stopped after round 5 of 7, with states of rounds 4 and 5."""
+    with pytest.raises(Interrupted):
+        runner.run(
+            config.replace(checkpoint_every=2),
+            tmp_path / "run",
+            programs=programs,
+            display=runs.Interrupting(5),
+        )
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def finished(whole, tmp_path):
+    """A copy of the whole run that may be changed."""
+    return shutil.copytree(whole.folder, tmp_path / "finished")
+
+
+def test_the_record_of_a_run(whole, config):
+    run = record.read(whole.folder)
+    assert run.metrics == whole.metrics
+    assert run.summary == whole.summary
+    assert run.config == config.to_dict()
+    last = run.metrics[-1]
+    assert {"train_loss", "test_loss", "test_accuracy", "spread", "delta_norm"} < set(
+        last
+    )
+    assert last["gradients_total"] == 7 * last["gradients"] == 7 * 2 * 4
+    assert last["uploads_total"] == 7 * last["uploads"] == 7 * 4
+    assert last["gossip_messages_total"] == 7 * 2 * 8 * 2
+    assert last["hours"] == pytest.approx(7 * run.metrics[0]["hours"] / 2)
+    final = np.mean([row["test_accuracy"] for row in run.metrics[-5:]])
+    assert run.summary["final_accuracy"] == pytest.approx(final)
+    assert run.summary["finished"]
+    assert run.summary["wall_seconds"] > 0
+
+
+def test_a_folder_with_a_run_is_never_overwritten(whole, config, programs):
+    before = (whole.folder / "metrics.jsonl").read_bytes()
+    with pytest.raises(ValueError, match=r"holds a run already, evaluated to round 7"):
+        runner.run(config, whole.folder, programs=programs)
+    assert (whole.folder / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_finished_run_is_left_alone(whole, config):
+    text = io.StringIO()
+    again = runner.run(
+        config, whole.folder, resume=True, display=progress.Display(out=text)
+    )
+    assert "is finished" in text.getvalue()
+    assert again.summary == whole.summary
+
+
+def test_other_settings_are_refused_and_named(whole, config, programs):
+    other = config.replace(server_lr=0.5, eps=1e-4)
+    with pytest.raises(ValueError, match=r"server_lr None → 0.5, eps 1e-08 → 0.0001"):
+        runner.run(other, whole.folder, programs=programs, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        ({"out": "there", "checkpoint_every": 1, "resume": True}, []),
+        ({"target": 0.9, "stop_at_target": True}, []),
+        ({"rounds": 9}, []),
+        ({"rounds": 5}, ["rounds"]),
+        ({"rounds": 9, "lr_schedule": "cosine"}, ["lr_schedule", "rounds"]),
+        ({"eval_every": 1, "seed": 2}, ["eval_every", "seed"]),
+    ],
+    ids=["neutral", "stopping", "more", "fewer", "scheduled", "other"],
+)
+def test_what_may_differ(config, changes, names):
+    assert sorted(folder.refused(config, config.replace(**changes))) == names
+
+
+def test_more_rounds_are_as_if_they_had_been_meant(finished, config, tmp_path):
+    longer = runs.programs("afga", rounds=12)
+    config = longer.experiment.config
+    grown = runner.run(config, finished, programs=longer, resume=True)
+    meant = runner.run(config, tmp_path / "meant", programs=longer)
+    assert [row["round"] for row in grown.metrics] == [2, 4, 6, 8, 9, 10, 11, 12]
+    runs.assert_same(grown, meant, longer)
+
+
+def test_a_damaged_state_costs_only_rounds(stopped, whole, config, programs, caplog):
+    states = stopped / "checkpoints"
+    assert Checkpoints(states).steps() == [4, 5]
+    cut = max((states / "round_5").rglob("*"), key=lambda x: x.stat().st_size)
+    cut.write_bytes(cut.read_bytes()[:-10])
+    resumed = runner.run(config, stopped, programs=programs, resume=True)
+    assert "going on from round 4" in caplog.text
+    runs.assert_same(resumed, whole, programs)
+
+
+def test_without_a_whole_state_the_run_is_left_as_it_is(stopped, config, programs):
+    for path in (stopped / "checkpoints").rglob("manifest.ocdbt"):
+        path.unlink()
+    before = (stopped / "metrics.jsonl").read_bytes()
+    with pytest.raises(CheckpointError, match="can be read"):
+        runner.run(config, stopped, programs=programs, resume=True)
+    assert (stopped / "metrics.jsonl").read_bytes() == before
+
+
+def test_without_any_state_the_run_starts_again(stopped, whole, config, programs):
+    shutil.rmtree(stopped / "checkpoints")
+    resumed = runner.run(config, stopped, programs=programs, resume=True)
+    runs.assert_same(resumed, whole, programs)
+
+
+def test_two_programs_in_one_folder(stopped, config, programs):
+    with (stopped / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(ValueError, match="another program is running"):
+            runner.run(config, stopped, programs=programs, resume=True)
+
+
+def test_a_target_stops_the_run(tmp_path, whole, programs, config):
+    target = whole.metrics[2]["test_accuracy"]
+    first = next(x for x in whole.metrics if x["test_accuracy"] >= target)["round"]
+    config = config.replace(target=target, stop_at_target=True)
+    run = runner.run(config, tmp_path / "run", programs=programs)
+    assert run.summary["stopped"] == "target"
+    assert run.summary["rounds"] == run.summary["first_round_at_target"] == first < 7
+    assert record.read(run.folder).metrics[-1]["round"] == first
+
+
+def test_divergence_stops_and_keeps_the_last_good_state(tmp_path, config, programs):
+    config = config.replace(local_lr=1e30, server_lr=1e30)
+    with pytest.raises(
+        Diverged, match=r"in round (\d+) of seed 0: lower local_lr"
+    ) as e:
+        runner.run(config, tmp_path / "run", programs=programs)
+    assert f"The state of round {e.value.round - 1} is kept" in str(e.value)
+    done, saved = Checkpoints(tmp_path / "run" / "checkpoints").restore()
+    assert done == e.value.round - 1
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(saved["state"]["params"]))
+    summary = record.read(tmp_path / "run").summary
+    assert summary["diverged_at"] == e.value.round
+    assert not summary["finished"]
+
+
+def test_what_fails_before_the_first_round_leaves_nothing(tmp_path, config, programs):
+    config = config.replace(init_from=str(tmp_path / "nowhere"))
+    programs = runs.programs("fedavg", init_from=config.init_from)
+    with pytest.raises(ValueError, match="holds no run"):
+        runner.run(programs.experiment.config, tmp_path / "run", programs=programs)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """A short run on the digits with two seeds and all that is measured on request."""
+    asked = {"num_seeds": 2, "seed": 3, "per_client": True, "consensus": True}
+    config = settings.resolve({**DIGITS, **asked}, dataset="digits").config
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("afga_jax.report.curves", lambda run, path: None)
+        return runner.run(config, tmp_path_factory.mktemp("digits") / "run")
+
+
+def test_seeds_are_reported_together(digits):
+    summary = digits.summary
+    each = [one["final_accuracy"] for one in summary["seeds"]]
+    assert [one["seed"] for one in summary["seeds"]] == [3, 4]
+    assert summary["final_accuracy"] == pytest.approx(np.mean(each))
+    assert summary["final_accuracy_std"] == pytest.approx(np.std(each, ddof=1))
+
+
+def test_what_is_measured_on_request(digits):
+    for row in digits.metrics:
+        assert row["consensus"] > 0
+        assert 0 <= row["worst_tenth_accuracy"] <= row["client_accuracy"] <= 1
+
+
+def test_a_trained_model_predicts(digits):
+    batch = data.held_out(data.digits())
+    for seed in (3, 4):
+        trained = load(digits.folder, seed=seed)
+        right = trained.predict(batch.inputs).argmax(-1) == batch.targets
+        (row,) = [
+            row for row in digits.metrics if (row["seed"], row["round"]) == (seed, 8)
+        ]
+        # 200 of the samples were tested, all are here.
+        assert right.mean() == pytest.approx(row["test_accuracy"], abs=0.1)
+    assert trained.round == 8
+    with pytest.raises(ValueError, match=r"seed = 0.*the seeds 3 ... 4"):
+        load(digits.folder, seed=0)
+
+
+def test_a_run_starts_from_a_trained_model(digits, tmp_path):
+    given = {**DIGITS, "init_from": str(digits.folder), "local_lr": 0.0}
+    config = settings.resolve(given, dataset="digits").config
+    started = runner.run(config, tmp_path / "run")
+    # Clients that do not move upload nothing, so the model is still the trained one.
+    last = [row for row in digits.metrics if row["seed"] == 3][-1]
+    assert started.metrics[-1]["test_loss"] == pytest.approx(last["test_loss"])
+
+
+def test_programs_serve_other_numbers(tmp_path, whole, config, programs):
+    """A sweep's cell: the same executable, other rates."""
+    before = programs.trainer._run._cache_size()
+    other = config.replace(local_lr=0.01)
+    assert programs.accept(other)
+    run = runner.run(other, tmp_path / "run", programs=programs)
+    assert programs.trainer._run._cache_size() == before
+    assert run.metrics[-1]["train_loss"] != whole.metrics[-1]["train_loss"]
+    with pytest.raises(ValueError, match="more than numbers"):
+        runner.run(config.replace(num_clients=9), tmp_path / "b", programs=programs)
+
+
+def test_evaluated_rounds(config):
+    config = config.replace(rounds=23, eval_every=10)
+    found = [r for r in range(1, 24) if loop.evaluates(config, r)]
+    assert found == [10, 19, 20, 21, 22, 23]
+
+
+def test_names_of_folders(config, tmp_path):
+    config = config.replace(dataset="digits")
+    first = folder.unused(config, tmp_path)
+    assert first.name == "digits_afga"
+    assert folder.newest(config, tmp_path) == first
+    with record.Record(first) as writer:
+        writer.configure({})
+    with record.Record(tmp_path / "digits_afga_adapted") as writer:
+        writer.configure({})
+    assert folder.unused(config, tmp_path).name == "digits_afga_2"
+    assert folder.newest(config, tmp_path) == first
