@@ -5,7 +5,8 @@
 Each cell of the grid is a run in a folder of its own below --out, named by its whole
 configuration: a finished cell is never run again, an interrupted sweep goes on with the
 same command, and a larger grid only adds what is new. Learning rates, ε and other plain
-numbers share one compiled program. --out/results.csv has a line for each cell; the best
+numbers share one compiled program, in which an accelerator runs several side by side.
+--out/results.csv has a line for each cell; the best
 by final accuracy is printed. It is chosen on the test samples, which flatters it.
 """
 
@@ -19,13 +20,15 @@ from typing import Any
 import jax
 
 from afga_jax import record, settings
+from afga_jax.config import Config
 from afga_jax.experiment import from_config
 from afga_jax.record import Run, write_text
-from experiments import command, grid, runner
+from experiments import command, grid, runner, together
 from experiments.folder import RUNS
 from experiments.grid import Cell
+from experiments.programs import Programs
 from experiments.progress import Display
-from experiments.training import Diverged, Programs
+from experiments.training import Diverged
 
 DATASET = "cifar10"
 
@@ -53,27 +56,34 @@ def sweep(arguments: Sequence[str]) -> int:
     for note in dict.fromkeys(note for cell in cells for note in cell.resolved.notes):
         command.say(f"note: {note}")
     runner.keep_programs(cells[0].config)
-    results = train(cells, out)
+    results = train(cells, out, side_by_side=together.LARGEST if accelerator else 1)
     print(_ranking(results))
     print(f"all {len(cells)} cells: {out / 'results.csv'}")
     return 0
 
 
-def train(cells: Sequence[Cell], out: Path) -> list[tuple[Cell, Run]]:
+def train(
+    cells: Sequence[Cell], out: Path, *, side_by_side: int = 1
+) -> list[tuple[Cell, Run]]:
     """Runs what is not finished, and keeps `results.csv` up to date.
 
     Args:
       cells: Those that can share their programs follow each other.
       out: Where `results.csv` is.
+      side_by_side: How many may run in one call of a program. On a CPU that would
+        batch their weights and slow every layer down.
 
     Returns:
       Each cell with its run.
     """
-    results, programs = [], None
+    results, programs, advanced = [], None, set()
     for number, cell in enumerate(cells, 1):
         run = finished(cell)
         if run is None:
-            run, programs = _run(cell, programs)
+            config, programs = _prepared(cell, programs)
+            if cell.folder not in advanced and together.fits(config):
+                advanced |= _advance(cells[number - 1 :], programs, side_by_side)
+            run = _run(cell, config, programs)
         results.append((cell, run))
         print(f"[{number}/{len(cells)}] {cell.label}: {_outcome(run)}", flush=True)
         out.mkdir(parents=True, exist_ok=True)
@@ -91,16 +101,37 @@ def finished(cell: Cell) -> Run | None:
     return run if ended else None
 
 
-def _run(cell: Cell, programs: Programs | None) -> tuple[Run, Programs]:
-    """Runs a cell, with the programs of the one before if they fit."""
-    config = cell.config
-    if programs is not None and programs.experiment.facts["stand_in"]:
-        config = settings.stood_in(config)
-    if programs is None or not programs.accept(config):
-        programs = Programs(from_config(cell.config))
-        config = programs.experiment.config
+def _prepared(cell: Cell, programs: Programs | None) -> tuple[Config, Programs]:
+    """The configuration as it will run, and programs: the last ones, if they fit."""
+    if programs is not None and programs.accept(config := _moved(cell, programs)):
+        return config, programs
+    programs = Programs(from_config(cell.config))
+    return programs.experiment.config, programs
+
+
+def _moved(cell: Cell, programs: Programs) -> Config:
+    """The cell's configuration, on the digits if they stand in for its data."""
+    stands_in = programs.experiment.facts["stand_in"]
+    return settings.stood_in(cell.config) if stands_in else cell.config
+
+
+def _advance(cells: Sequence[Cell], programs: Programs, at_most: int) -> set[Path]:
+    """Brings the first of these cells forward together with those like it."""
+    alike = {}
+    for cell in cells:
+        if len(alike) == at_most:
+            break
+        config = _moved(cell, programs)
+        if programs.accept(config) and finished(cell) is None:
+            alike[cell.folder] = config
+    if len(alike) > 1:
+        together.advance(alike, programs, {"sources": cells[0].resolved.sources})
+    return set(alike)
+
+
+def _run(cell: Cell, config: Config, programs: Programs) -> Run:
     try:
-        run = runner.run(
+        return runner.run(
             config,
             cell.folder,
             resume=True,
@@ -109,8 +140,7 @@ def _run(cell: Cell, programs: Programs | None) -> tuple[Run, Programs]:
             about={"sources": cell.resolved.sources},
         )
     except Diverged:
-        run = record.read(cell.folder)
-    return run, programs
+        return record.read(cell.folder)
 
 
 def _outcome(run: Run) -> str:

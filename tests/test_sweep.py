@@ -1,5 +1,6 @@
 """Grids: how they are read, that nothing runs twice, and that sharing is harmless."""
 
+import contextlib
 import csv
 import types
 
@@ -8,7 +9,8 @@ import pytest
 from afga_jax import record
 from afga_jax.config import Config
 from afga_jax.summary import summarise
-from experiments import grid, runner, sweep
+from afga_jax.trained import load
+from experiments import grid, runner, sweep, together
 from experiments.interrupts import Interrupted
 
 TINY = [
@@ -138,10 +140,6 @@ def test_a_cell_equals_a_run_of_its_own(trained, tmp_path):
     config = Config.from_dict(swept.config)
     assert made[0].config.local_lr != config.local_lr  # built with another number
     alone = runner.run(config, tmp_path / "alone")
-
-    def timeless(run):
-        return [{k: v for k, v in row.items() if k != "seconds"} for row in run.metrics]
-
     assert timeless(swept) == timeless(alone)
 
 
@@ -155,6 +153,42 @@ def test_finished_cells_are_not_repeated(trained, monkeypatch, capsys):
     best = max(before[:2], key=lambda row: float(row["accuracy"]))
     assert f"best: local_lr={best['local_lr']}, accuracy" in said
     assert "local_lr=1e+30: diverged in round 2" in said
+
+
+def timeless(run):
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in run.metrics]
+
+
+@pytest.mark.slow
+def test_side_by_side_equals_one_after_another(trained, tmp_path, monkeypatch):
+    out, _, made = trained
+    asked = read(*TINY, "--local_lr=0.1,0.5,1e30")
+    cells = grid.cells(asked, tmp_path, dataset="digits")
+    monkeypatch.setattr(sweep, "from_config", lambda config: made[0])
+    calls = []
+
+    @contextlib.contextmanager
+    def after_one_call():
+        calls.append(1)
+        yield lambda: len(calls) == 1
+
+    with monkeypatch.context() as patch:
+        patch.setattr(together.interrupts, "remembered", after_one_call)
+        with pytest.raises(Interrupted):
+            sweep.train(cells, tmp_path, side_by_side=3)
+    begun = [record.read(cell.folder).metrics for cell in cells]
+    assert [row["round"] for rows in begun for row in rows] == [1, 1, 1]
+
+    found = sweep.train(cells, tmp_path, side_by_side=3)
+    for (_, run), row in zip(found, table(out), strict=True):
+        alone = record.read(row["folder"])
+        for mine, other in zip(timeless(run), timeless(alone), strict=True):
+            unknown = {name for name, value in other.items() if value is None}
+            assert {name for name, value in mine.items() if value is None} == unknown
+            for name in set(other) - unknown:
+                assert mine[name] == pytest.approx(other[name], rel=1e-5), name
+        assert run.summary.get("diverged_at") == alone.summary.get("diverged_at")
+    assert load(found[1][1].folder).round == 2
 
 
 class Pretended:

@@ -1,0 +1,147 @@
+"""Runs that differ in plain numbers only, side by side in one program.
+
+This is only a faster way forward: each run keeps its own folder, metrics and states, as
+if it ran alone, so the runner can take over at any point. It writes the summaries,
+repeats what diverged and says so, and goes on with what was interrupted.
+"""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from afga_jax.checkpoint import Checkpoints
+from afga_jax.config import Config
+from afga_jax.record import Record
+from afga_jax.typing import PyTree
+from experiments import folder, interrupts
+from experiments.interrupts import Interrupted
+from experiments.loop import evaluates
+from experiments.programs import CAPACITY, Programs
+from experiments.training import Training
+
+#: Runs at once; more might not fit on a device.
+LARGEST = 8
+
+
+def fits(config: Config) -> bool:
+    """Whether such runs always need the same rounds, evaluated in the same way."""
+    asked = config.stop_at_target or config.consensus or config.local_global
+    return not asked and config.precision is None
+
+
+def advance(
+    configs: Mapping[Path, Config], programs: Programs, about: Mapping[str, Any]
+) -> None:
+    """Brings runs to their last round, but for those that diverge on the way.
+
+    Args:
+      configs: By folder; `programs` accepts them all.
+      programs: Shared.
+      about: More for `config.json`.
+
+    Raises:
+      Interrupted: Ctrl-C or SIGTERM; all states are saved.
+    """
+    with contextlib.ExitStack() as stack:
+        for out in configs:
+            stack.enter_context(folder.alone(out))
+        members = [
+            stack.enter_context(_Member(config, programs, out, about))
+            for out, config in configs.items()
+        ]
+        # A sweep that was killed while it saved may have left some behind.
+        level = [one for one in members if one.done == members[0].done]
+        interrupted = stack.enter_context(interrupts.remembered())
+        _train(level, programs, interrupted)
+
+
+class _Member(Training):
+    """One run among others; `with` closes its files."""
+
+    def __init__(self, config: Config, programs: Programs, out: Path, about):
+        super().__init__(config, programs)
+        self.states = Checkpoints(out / "checkpoints")
+        self.writer = Record(out)
+        self.diverged = False
+        if not self.restore(self.states):
+            self.start()
+        facts = programs.experiment.facts
+        self.writer.configure(config.to_dict(), facts=facts, **about)
+        self.writer.resume(lambda row: row["round"] <= self.done)
+
+    def __enter__(self) -> "_Member":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.writer.close()
+
+    @property
+    def keys(self) -> jax.Array:
+        return self._keys
+
+    def take(self, state: PyTree, watched: PyTree) -> None:
+        """Some rounds are done: the new state, and the rounds' diagnostics."""
+        self.diverged = self.diverged or not watched.finite.all()
+        if self.diverged:
+            return
+        for number in range(len(watched.finite)):
+            self._latest = [
+                self._account(_at(watched.info, number, row), row)
+                for row in range(len(self.seeds))
+            ]
+            self.done += 1
+        self.state = state
+
+    def keep(self, *, save: bool) -> None:
+        """Writes what is due after a round."""
+        if self.diverged:
+            return
+        if evaluates(self.config, self.done):
+            self.writer.write(self.measure())
+        if save:
+            self.writer.sync()
+            self.save(self.states)
+
+
+def _train(members: Sequence[_Member], programs: Programs, interrupted) -> None:
+    config, done = members[0].config, members[0].done
+    every = config.checkpoint_every or config.eval_every
+    keys = jnp.concatenate([one.keys for one in members])
+    state = _joined([one.state for one in members])
+    data, seeds = programs.experiment.clients, config.num_seeds
+    while done < config.rounds and not all(one.diverged for one in members):
+        rounds = _rounds_now(config, done, every)
+        state, watched = programs.trainer.run(keys, state, data, rounds)
+        watched = jax.device_get(watched)
+        done += rounds
+        stops = interrupted() and done < config.rounds
+        for number, one in enumerate(members):
+            mine = slice(number * seeds, (number + 1) * seeds)
+            # Slices are copies: the memory of `state` itself is given away again.
+            one.take(
+                jax.tree.map(lambda x: x[mine], state),  # noqa: B023
+                jax.tree.map(lambda x: x[:, mine], watched),  # noqa: B023
+            )
+            one.keep(save=stops or done % every == 0 or done == config.rounds)
+        if stops:
+            raise Interrupted
+
+
+def _rounds_now(config: Config, done: int, every: int) -> int:
+    """Up to the next evaluation or checkpoint."""
+    last = min(config.rounds, done + CAPACITY)
+    due = (n for n in range(done + 1, last) if n % every == 0 or evaluates(config, n))
+    return next(due, last) - done
+
+
+def _joined(states: Sequence[PyTree]) -> PyTree:
+    return jax.tree.map(lambda *rows: jnp.concatenate(rows), *states)
+
+
+def _at(info: PyTree, number: int, row: int) -> PyTree:
+    return jax.tree.map(lambda x: np.asarray(x)[number, row], info)
