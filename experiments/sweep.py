@@ -19,7 +19,7 @@ from typing import Any
 
 import jax
 
-from afga_jax import record, settings
+from afga_jax import record, report, settings
 from afga_jax.config import Config
 from afga_jax.experiment import from_config
 from afga_jax.record import Run, write_text
@@ -57,6 +57,8 @@ def sweep(arguments: Sequence[str]) -> int:
         command.say(f"note: {note}")
     runner.keep_programs(cells[0].config)
     results = train(cells, out, side_by_side=together.LARGEST if accelerator else 1)
+    if any(report.stands_in(run) for _, run in results):
+        command.say(f"warning: {report.STAND_IN}.")
     print(_ranking(results))
     print(f"all {len(cells)} cells: {out / 'results.csv'}")
     return 0
@@ -106,6 +108,9 @@ def _prepared(cell: Cell, programs: Programs | None) -> tuple[Config, Programs]:
     if programs is not None and programs.accept(config := _moved(cell, programs)):
         return config, programs
     programs = Programs(from_config(cell.config))
+    if not sys.stderr.isatty():
+        for note in programs.experiment.facts["notes"]:
+            command.say(f"note: {note}")
     return programs.experiment.config, programs
 
 
@@ -136,11 +141,18 @@ def _run(cell: Cell, config: Config, programs: Programs) -> Run:
             cell.folder,
             resume=True,
             programs=programs,
-            display=Display(quiet=not sys.stderr.isatty()),
+            display=_display(),
             about={"sources": cell.resolved.sources},
         )
     except Diverged:
         return record.read(cell.folder)
+
+
+def _display() -> Display:
+    """A bar on a terminal; elsewhere nothing, and notes not again for each cell."""
+    if sys.stderr.isatty():
+        return Display()
+    return Display(quiet=True, error=io.StringIO())
 
 
 def _outcome(run: Run) -> str:
@@ -199,6 +211,7 @@ def _row(cell: Cell, run: Run) -> dict[str, Any]:
     names = ("final_loss", "final_loss_std", "first_round_at_target", "rounds")
     row = {
         **cell.values,
+        "dataset": run.config["dataset"],
         **percent,
         **{name: summary.get(name) for name in names},
         "diverged_at": summary.get("diverged_at"),

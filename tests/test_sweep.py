@@ -201,7 +201,8 @@ class Pretended:
         monkeypatch.setattr(sweep.runner, "run", self.run)
 
     def experiment(self, config):
-        return types.SimpleNamespace(config=config, facts={"stand_in": False})
+        facts = {"stand_in": False, "notes": []}
+        return types.SimpleNamespace(config=config, facts=facts)
 
     def programs(self, experiment):
         return types.SimpleNamespace(experiment=experiment, accept=lambda config: True)

@@ -4,7 +4,15 @@ Accuracies are in percent; the final one of a seed is the mean of its last five 
 """
 
 from afga_jax.report.figures import comparison, curves
-from afga_jax.report.results import cautions
+from afga_jax.report.results import STAND_IN, cautions, stands_in
 from afga_jax.report.tables import KINDS, table
 
-__all__ = ["KINDS", "cautions", "comparison", "curves", "table"]
+__all__ = [
+    "KINDS",
+    "STAND_IN",
+    "cautions",
+    "comparison",
+    "curves",
+    "stands_in",
+    "table",
+]

@@ -124,10 +124,10 @@ def labels(runs: Sequence[Run]) -> list[str]:
         names = [name for name in _names() if len(_distinct(alike, name)) > 1]
         more = [f"{name}={run.config.get(name)}" for name in names]
         found.append(" ".join([algorithm, *more]))
-    repeated = len(set(found)) < len(found)
-    if repeated:
-        found = [f"{label} ({number})" for number, label in enumerate(found, 1)]
-    return found
+    return [
+        f"{label} ({number})" if found.count(label) > 1 else label
+        for number, label in enumerate(found, 1)
+    ]
 
 
 def cautions(runs: Sequence[Run]) -> list[str]:

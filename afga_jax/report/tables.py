@@ -1,7 +1,5 @@
 """One table of several runs: for people, for papers, for programs."""
 
-import csv
-import io
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -9,6 +7,7 @@ import numpy as np
 
 from afga_jax import checks
 from afga_jax.record import Run
+from afga_jax.report import plain
 from afga_jax.report.results import Result, mean_and_deviation, results
 
 KINDS = ("markdown", "latex", "csv")
@@ -38,7 +37,7 @@ def table(runs: Sequence[Run], kind: str = "markdown") -> str:
     checks.choice("kind", kind, KINDS)
     found = results(runs)
     if kind == "csv":
-        return _csv(runs, found)
+        return plain.rows(runs, found)
     columns, notes = _columns(runs, found)
     return _markdown(columns, notes) if kind == "markdown" else _latex(columns, notes)
 
@@ -204,7 +203,7 @@ def _marked(column: _Column, mark: str) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    for plain, code in (
+    for sign, code in (
         ("%", r"\%"),
         ("_", r"\_"),
         ("±", r"$\pm$"),
@@ -214,50 +213,5 @@ def _escaped(text: str) -> str:
         ("\0", r"\textbf{"),
         ("\1", "}"),
     ):
-        text = text.replace(plain, code)
+        text = text.replace(sign, code)
     return text
-
-
-def _csv(runs: Sequence[Run], found: list[Result]) -> str:
-    out = io.StringIO()
-    rows = [_plain_row(run, one) for run, one in zip(runs, found, strict=True)]
-    writer = csv.DictWriter(out, list(rows[0]) if rows else [], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
-
-
-def _plain_row(run: Run, one: Result) -> dict[str, object]:
-    """Numbers in full; an empty cell for what is not known."""
-    accuracy, accuracy_deviation = map(float, mean_and_deviation(one.accuracy))
-    loss, loss_deviation = map(float, mean_and_deviation(one.loss))
-    there = np.isfinite(one.reached)
-    paper = one.paper
-    row = {
-        "run": one.label,
-        "algorithm": run.config.get("algo"),
-        "dataset": run.config.get("dataset"),
-        "seeds": len(one.accuracy),
-        "rounds": one.rounds,
-        "finished": one.finished,
-        "diverged_at": one.diverged_at,
-        "accuracy": accuracy,
-        "accuracy_std": accuracy_deviation,
-        "test_loss": loss,
-        "test_loss_std": loss_deviation,
-        "target": run.config.get("target"),
-        "seeds_at_target": int(there.sum()),
-        "round_at_target": one.reached[there].mean() if there.any() else None,
-        **one.totals,
-        "paper_accuracy": paper and paper.accuracy,
-        "paper_deviation": paper and paper.deviation,
-        "paper_round_at_target": paper and paper.rounds,
-        "paper_source": paper and paper.source,
-        "folder": run.folder,
-    }
-    return {name: _or_empty(value) for name, value in row.items()}
-
-
-def _or_empty(value: object) -> object:
-    unknown = value is None or (isinstance(value, float) and not np.isfinite(value))
-    return "" if unknown else value
