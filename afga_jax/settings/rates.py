@@ -47,17 +47,13 @@ def find(setting: str, algo: str, dataset: str, model: str) -> Rates | None:
     'nearest: fedamsgrad on cifar10, AFGA §6'
     """
     paper = PAPER[setting]
-    wanted = (paper, algo, dataset)
     for place in _by_distance(paper, algo, dataset):
-        for known_model, rates in _TABLE.get(place, {}).items():
-            if known_model not in (model, ""):
-                continue
-            if place == wanted:
-                return Rates(*rates, paper)
-            return Rates(*rates, _nearest(place, known_model), exact=False)
-    for place in _by_distance(paper, algo, dataset):
-        for known_model, rates in _TABLE.get(place, {}).items():
-            return Rates(*rates, _nearest(place, known_model), exact=False)
+        if by_model := _TABLE.get(place):
+            fitting = [one for one in (model, "") if one in by_model]
+            known_model = (fitting or list(by_model))[0]
+            exact = bool(fitting) and place == (paper, algo, dataset)
+            source = paper if exact else _nearest(place, known_model)
+            return Rates(*by_model[known_model], source, exact)
     return None
 
 
