@@ -97,7 +97,7 @@ PAPERS = [
         {"setting": "fedcluster", "algo": "sgd"},
         {"local_steps": 1000, "batch_size": 60},
     ),
-    Row(_OURS, {}, {"eval_every": 1, "checkpoint_every": 50}),
+    Row(_OURS, {}, {"eval_every": 1, "checkpoint_every": 10}),
     # Models and the look of the data.
     Row(AFGA, {"dataset": _CIFAR}, {"model": "convmixer"}),
     Row(AFGA, {"dataset": "shakespeare"}, {"model": "lstm"}),

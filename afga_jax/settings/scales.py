@@ -39,7 +39,13 @@ SMALL = [
         {"scale": "small", "setting": "fedcluster", "algo": "sgd"},
         {"local_steps": 100},
     ),
-    Row(_SMALL, {"scale": "small", "dataset": "mnist"}, {"model": "cnn"}),
+    Row(_SMALL, {"scale": "small", "dataset": "fashion_mnist"}, {"rounds": 50}),
+    Row(_SMALL, {"scale": "small", "dataset": "mnist"}, {"model": "cnn", "rounds": 50}),
+    Row(
+        _SMALL,
+        {"scale": "small", "dataset": "mnist", "model": "cnn"},
+        {"features": (8, 16)},
+    ),
     Row(
         _SMALL,
         {"scale": "small", "dataset": "shakespeare"},
@@ -55,6 +61,7 @@ SMALL = [
             "local_steps": 8,
             "batch_size": 16,
             "rounds": 80,
+            "eval_every": 2,
         },
     ),
 ]
