@@ -86,7 +86,7 @@ def train(
                 about={"sources": plan.sources},
             )
         except Diverged as error:
-            command.say(f"error: {name} {error}")
+            command.say(f"error: {name}: {error}")
             run, failed = record.read(out / name), True
         runs.append(run)
     return runs, failed

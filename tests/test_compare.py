@@ -6,6 +6,7 @@ import pytest
 
 from afga_jax import record
 from experiments import compare
+from experiments.training import Diverged
 
 TINY = [
     "--dataset=digits",
@@ -114,10 +115,23 @@ def test_a_mistake_is_one_line(arguments, code, message, capsys):
     assert not said.out
 
 
-def test_one_that_diverges_does_not_stop_the_others(tmp_path, capsys):
-    wild = ["--local_lr=1e30", "--server_lr=1e30"]
-    code = command("--algos=fedavg,fedprox", *TINY, *wild, f"--out={tmp_path}")
+def test_one_that_diverges_does_not_stop_the_others(tmp_path, monkeypatch, capsys):
+    def pretended(config, out, **options):
+        diverges = config.algo == "fedavg"
+        with record.Record(out) as writer:
+            writer.configure(config.to_dict(), facts={"stand_in": False})
+            writer.write([{"seed": 0, "round": 1, "test_accuracy": 0.5}])
+            ending = {"diverged_at": 2} if diverges else {}
+            writer.summarise({"finished": not diverges, **ending})
+        if diverges:
+            raise Diverged(2, [0], config)
+        return record.read(out)
+
+    monkeypatch.setattr(compare.runner, "run", pretended)
+    code = command("--algos=fedavg,fedprox", *TINY, f"--out={tmp_path}")
     said = capsys.readouterr()
     assert code == 1
-    assert "error: fedavg diverged" in said.err
-    assert "fedprox (diverged in round 1)" in said.out
+    assert "error: fedavg: " in said.err
+    assert "in round 2 of seed 0" in said.err
+    assert "| fedavg (diverged in round 2) |" in said.out
+    assert "| fedprox" in said.out
