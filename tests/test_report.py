@@ -140,7 +140,7 @@ def test_gossip_without_resampling_has_its_own_published_number():
 
 def test_labels_name_what_differs():
     runs = [made(local_lr=1.0), made(local_lr=2.0), made("fedavg")]
-    assert results.labels(runs) == ["afga local_lr=1.0", "afga local_lr=2.0", "fedavg"]
+    assert results.labels(runs) == ["afga local_lr=1", "afga local_lr=2", "fedavg"]
     assert results.labels([made(), made()]) == ["afga (1)", "afga (2)"]
 
 
@@ -181,6 +181,16 @@ def test_comparison_shows_means_bands_and_costs(monkeypatch):
     assert figure.axes[0].get_ylabel() == "test accuracy, %"
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["fedamsgrad", "afga"]
+
+
+def test_the_legend_stays_inside(monkeypatch):
+    runs = [made(local_lr=0.1 * n, seed=n, alpha=0.1 * n) for n in range(1, 12)]
+    figure = drawn_by(monkeypatch, lambda: report.comparison(runs, "x.png"))
+    figure.draw_without_rendering()
+    box = figure.legends[0].get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.width
+    assert len(figure.legends[0].get_texts()) == 11
 
 
 def test_a_wide_range_of_costs_is_logarithmic(monkeypatch):

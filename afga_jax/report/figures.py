@@ -29,6 +29,7 @@ _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 _DASHES = ("-", "--", ":", "-.")
 _WIDE_RANGE = 20
 _MANY = 150
+_LETTERS = 110  # in a line as wide as the figure
 
 
 class _Axis(NamedTuple):
@@ -210,11 +211,13 @@ def _legend(figure: "Figure", count: int) -> None:
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
             shown.setdefault(label, handle)
     if shown:
+        longest = max(map(len, shown))
         figure.legend(
             shown.values(),
             shown.keys(),
             loc="outside lower center",
-            ncols=min(4, count),
+            ncols=max(1, min(4, count, _LETTERS // (longest + 8))),
+            fontsize="small" if longest > _LETTERS // 2 else "medium",
             frameon=False,
         )
 

@@ -115,14 +115,14 @@ def labels(runs: Sequence[Run]) -> list[str]:
 
     >>> fast, slow = ({"algo": "afga", "local_lr": rate} for rate in (2.0, 0.1))
     >>> labels([Run(fast, []), Run(slow, []), Run({"algo": "fedavg"}, [])])
-    ['afga local_lr=2.0', 'afga local_lr=0.1', 'fedavg']
+    ['afga local_lr=2', 'afga local_lr=0.1', 'fedavg']
     """
     found = []
     for run in runs:
         algorithm = run.config.get("algo", "run")
         alike = [one for one in runs if one.config.get("algo", "run") == algorithm]
         names = [name for name in _names() if len(_distinct(alike, name)) > 1]
-        more = [f"{name}={run.config.get(name)}" for name in names]
+        more = [f"{name}={_short(run.config.get(name))}" for name in names]
         found.append(" ".join([algorithm, *more]))
     return [
         f"{label} ({number})" if found.count(label) > 1 else label
@@ -227,6 +227,10 @@ def _by_seed(run: Run) -> dict[int, dict[int, dict[str, Any]]]:
 
 def _number(value: Any) -> float:
     return float("nan") if value is None else float(value)
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _distinct(runs: Sequence[Run], name: str) -> list[Any]:
