@@ -10,10 +10,14 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from afga_jax import checks
+from afga_jax import checks, engine
 from afga_jax.algorithms import FederatedAlgorithm
+from afga_jax.engine import Choice
 from afga_jax.recipe import FederatedState, RoundInfo
 from afga_jax.typing import Array, ClientData, PyTree
+
+# Rounds that are scheduled while others run.
+_AHEAD = 8
 
 
 class Trainer:
@@ -23,16 +27,21 @@ class Trainer:
       algorithm: From `build`.
       capacity: The largest number of rounds in one call of `run`. The number of rounds
         is an argument of the program, so one program serves any number up to that.
+
+    Attributes:
+      choice: The engine that runs the rounds, and why; None before it is known.
     """
 
     def __init__(self, algorithm: FederatedAlgorithm, *, capacity: int = 100):
         checks.integer("capacity", capacity)
         self.algorithm = algorithm
         self.capacity = capacity
-        rounds = functools.partial(_rounds, algorithm, capacity)
+        self.choice: Choice | None = None
+        self._schedules = None
         self._pooled = None
+        rounds = functools.partial(_rounds, algorithm)
         self._init = jax.jit(algorithm.init)
-        self._run = jax.jit(rounds, donate_argnames="state")
+        self._run = jax.jit(rounds, donate_argnames="state", static_argnames="capacity")
 
     def init(self, key: Array, **numbers: float) -> FederatedState:
         """The state before the first round, built by one program."""
@@ -61,8 +70,42 @@ class Trainer:
                 "call run several times, or raise capacity."
             )
         data = self._prepared(data)
-        state, infos = self._run(key, state=state, data=data, rounds=rounds)
-        return state, jax.tree.map(lambda x: x[:rounds], infos)
+        self.choose(key)
+        if self._schedules is None:
+            capacity = self.capacity
+            state, infos = self._run(
+                key, state=state, data=data, rounds=rounds, capacity=capacity
+            )
+            return state, jax.tree.map(lambda x: x[:rounds], infos)
+        return self._run_scheduled(key, state, data, rounds)
+
+    def choose(self, key: Array) -> Choice:
+        """Decides on the engine, once; `run` does it by itself.
+
+        Args:
+          key: The run's.
+        """
+        if self.choice is None:
+            self.choice, self._schedules = engine.choose(self.algorithm, key)
+        return self.choice
+
+    def _run_scheduled(self, key, state, data, rounds: int):
+        """A few rounds at a time: while they run, the host schedules the next."""
+        first, parts = int(jnp.ravel(state.round)[0]), []
+        ahead = min(_AHEAD, self.capacity)
+        for begin in range(0, rounds, ahead):
+            count = min(ahead, rounds - begin)
+            numbers = range(first + begin, first + begin + ahead)
+            state, infos = self._run(
+                key,
+                state=state,
+                data=data,
+                rounds=count,
+                capacity=ahead,
+                schedule=self._schedules(key, numbers),
+            )
+            parts.append(jax.tree.map(lambda x: x[:count], infos))  # noqa: B023
+        return state, jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
 
     def _prepared(self, data: ClientData) -> ClientData:
         """Pools the data of a centralised algorithm, once, before it is traced."""
@@ -120,14 +163,22 @@ def check_clients(data: ClientData, num_clients: int) -> None:
         )
 
 
-def _rounds(algorithm, capacity, key, *, state, data, rounds):
-    shape = jax.eval_shape(algorithm.round, key, state, data)[1]
+def _rounds(algorithm, key, *, state, data, rounds, capacity, schedule=None):
+    """`rounds` rounds; with a schedule, `[capacity, ...]`, by the span engine."""
+
+    def one(number, state):
+        given = ()
+        if schedule is not None:
+            given = (None, jax.tree.map(lambda x: x[number], schedule))
+        return algorithm.round(key, state, data, *given)
+
+    shape = jax.eval_shape(one, 0, state)[1]
     empty = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), shape)
 
-    def one(number, carry):
+    def add(number, carry):
         state, infos = carry
-        state, info = algorithm.round(key, state, data)
+        state, info = one(number, state)
         infos = jax.tree.map(lambda all_, x: all_.at[number].set(x), infos, info)
         return state, infos
 
-    return jax.lax.fori_loop(0, rounds, one, (state, empty))
+    return jax.lax.fori_loop(0, rounds, add, (state, empty))

@@ -72,6 +72,8 @@ class Options:
       shuffle: FedCluster takes its clusters in a new order in each round.
       full_batch: A local step sees the client's whole data.
       client_chunk: Clients that run side by side; None: by platform.
+      engine: `dense` keeps everybody's model, `span` only increments; `auto`: by cost.
+      wave_width: Gradients in a slot of the span engine; None: by platform.
     """
 
     num_clients: int = _whole(dataclasses.MISSING)
@@ -106,6 +108,8 @@ class Options:
     shuffle: bool = True
     full_batch: bool = False
     client_chunk: int | None = _whole(None)
+    engine: str = _one_of("auto", "auto", "dense", "span")
+    wave_width: int | None = _whole(None)
 
     def __post_init__(self):
         for one in dataclasses.fields(self):

@@ -1,0 +1,268 @@
+"""The span engine: its graph, its schedule, and the numbers of the dense engine."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import toy
+
+import afga_jax
+from afga_jax import cycle, engine, graph, reach, schedule
+
+KEY = jax.random.key(1)
+BEFORE = {"mixing_order": "before"}
+
+# Name, number of clients, options. All mixings, orders and kinds of local state.
+CASES = {
+    "ring": ("afga", 20, {"active": 3, "local_steps": 6}),
+    "long ring": ("afga", 100, {"active": 5, "local_steps": 12}),
+    "every third": ("afga", 30, {"active": 4, "local_steps": 9, "mix_every": 3}),
+    "torus": ("afga", 60, {"active": 5, "local_steps": 4, "topology": "torus"}),
+    "small torus": ("afga", 12, {"active": 3, "local_steps": 6, "topology": "torus"}),
+    "exponential": (
+        "afga",
+        40,
+        {"active": 3, "local_steps": 3, "topology": "exponential"},
+    ),
+    "random": ("afga", 12, {"active": 3, "local_steps": 4, "topology": "random"}),
+    "mix first": (
+        "afga",
+        30,
+        {"active": 3, "local_steps": 7, "mixing_order": "before"},
+    ),
+    "star, mix first": (
+        "afga",
+        12,
+        {"active": 3, "local_steps": 4, "topology": "star"} | BEFORE,
+    ),
+    "no re-sampling": ("afga", 20, {"active": 3, "local_steps": 4, "resample": False}),
+    "clusters": ("cafga", 24, {"active": 4, "local_steps": 5, "num_clusters": 2}),
+    "unequal clusters": (
+        "cafga",
+        17,
+        {
+            "participation": 0.25,
+            "local_steps": 4,
+            "clustering": [0] * 4 + [1] * 9 + [2] * 4,
+        },
+    ),
+    "adapted": ("afga_adapted", 12, {"active": 4, "local_steps": 5}),
+    "adapted clusters": (
+        "cafga_adapted",
+        12,
+        {"active": 6, "local_steps": 4, "num_clusters": 2},
+    ),
+    "some of all": (
+        "hafed_active",
+        12,
+        {"num_clusters": 2, "active": 4, "local_steps": 4, "mix_every": 2},
+    ),
+    "no mixing": ("fedamsgrad", 12, {"active": 3, "local_steps": 3}),
+    "cycles": (
+        "fedcluster",
+        12,
+        {"participation": 0.5, "local_steps": 3, "num_clusters": 2},
+    ),
+    "adam": ("afga", 12, {"active": 3, "local_steps": 5, "local_optimizer": "adam"}),
+    "scaffold": ("scaffold", 12, {"active": 3, "local_steps": 3}),
+    "feddyn": ("feddyn", 12, {"active": 3, "local_steps": 3}),
+}
+
+
+def built(name, **more):
+    algorithm, clients, options = CASES[name]
+    task = toy.logistic(norm=True)
+    return afga_jax.build(
+        algorithm, task, num_clients=clients, local_lr=0.5, **options, **more
+    )
+
+
+def graph_of(algorithm, number=3, cycle_number=0):
+    state = jax.eval_shape(algorithm.init, KEY)
+    stateful = cycle.is_stateful(algorithm.recipe, state.params)
+    plan = jax.tree.map(np.asarray, algorithm.plan(KEY, number))
+    finder = graph.Finder(algorithm.recipe, stateful=stateful)
+    return plan, finder.graph(plan, cycle_number), stateful
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_reads_are_products_of_the_mixing_matrices(name, x64):
+    algorithm = built(name)
+    plan, found, stateful = graph_of(algorithm)
+    tasks, reads = expected_reads(algorithm, plan, stateful)
+    assert list(zip(found.step, found.client, strict=True)) == tasks
+    got = {
+        (reader, int(found.task[at])): found.weight[at]
+        for reader in range(len(found.first) - 1)
+        for at in range(found.first[reader], found.first[reader + 1])
+    }
+    assert got.keys() == reads.keys()
+    for pair, weight in reads.items():
+        np.testing.assert_allclose(got[pair], weight, rtol=0, atol=1e-14)
+    assert found.planned == (np.asarray(plan.cycles.active[0]) < built_n(name)).sum()
+
+
+def built_n(name):
+    return CASES[name][1]
+
+
+def expected_reads(algorithm, plan, stateful):
+    """By the definition, with dense matrices and a closure over all readers."""
+    count, part = algorithm.options.num_clients, plan.cycle(0)
+    matrices = [matrix_of(algorithm, plan, t, count) for t in range(len(part.active))]
+    ids, _ = part.flat_active(count)
+    tasks = [(t, int(i)) for t, row in enumerate(ids) for i in sorted(row) if i < count]
+    tasks.sort(key=lambda task: (task[0], list(ids[task[0]]).index(task[1])))
+    readers = tasks + [(len(matrices), int(i)) for i in part.upload.ravel()]
+    reads, before, products = {}, set(), {}
+    for s in range(len(matrices)):
+        products[s, s + 1] = np.eye(count)
+        if not algorithm.recipe.mix_first:
+            products[s, s + 1] = matrices[s]
+        for t in range(s + 1, len(matrices)):
+            products[s, t + 1] = matrices[t] @ products[s, t]
+    for a, (t, i) in enumerate(readers):
+        for b, (s, j) in enumerate(tasks):
+            if s >= t or i >= count:
+                continue
+            if stateful and i == j and a < len(tasks):
+                before.add((a, b))
+            if products[s, t][i, j] > 0:
+                reads[a, b] = products[s, t][i, j]
+    needed = {b for a, b in reads if a >= len(tasks)}
+    while more := {b for a, b in reads.keys() | before if a in needed} - needed:
+        needed |= more
+    number = {task: n for n, task in enumerate(sorted(needed))}
+    number |= {len(tasks) + u: len(needed) + u for u in range(len(readers))}
+    kept = {(number[a], number[b]): w for (a, b), w in reads.items() if a in number}
+    return [tasks[k] for k in sorted(needed)], kept
+
+
+def matrix_of(algorithm, plan, step, count):
+    mixing = algorithm.recipe.mixing
+    matrix = np.asarray(mixing.at(plan, step).matrix())
+    holders = mixing.rows(plan)
+    if holders is None:
+        return matrix
+    holders, full = np.asarray(holders), np.eye(count)
+    real = np.flatnonzero(holders < count)
+    full[np.ix_(holders[real], holders[real])] = matrix[np.ix_(real, real)]
+    return full
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_reach_agrees_with_the_graph(name):
+    algorithm = built(name)
+    plan, found, stateful = graph_of(algorithm)
+    matters = reach.needed(
+        algorithm.recipe, jax.tree.map(jnp.asarray, plan), stateful=stateful
+    )
+    ids, _ = plan.cycle(0).flat_active(built_n(name))
+    if matters is None:
+        matters = ids < built_n(name)
+    step, place = np.nonzero(np.asarray(matters))
+    expected = {(int(t), int(ids[t, k])) for t, k in zip(step, place, strict=True)}
+    assert set(zip(found.step.tolist(), found.client.tolist(), strict=True)) == expected
+
+
+@pytest.mark.parametrize("width", [1, 2, 5])
+@pytest.mark.parametrize(
+    "name", ["long ring", "torus", "clusters", "adapted", "cycles"]
+)
+def test_every_task_runs_once_after_all_it_reads(name, width):
+    _, found, _ = graph_of(built(name))
+    table = schedule.timetable(found, width)
+    tasks = len(found.step)
+    places = set(zip(table.slot.tolist(), table.lane.tolist(), strict=True))
+    assert len(places) == tasks
+    assert table.lane.max() < width
+    assert table.sizes.slots >= -(-tasks // width)
+    for reader in range(len(found.first) - 1):
+        read = found.task[found.first[reader] : found.first[reader + 1]]
+        if not len(read):
+            continue
+        when = table.slot[read].max()
+        if reader < tasks:
+            assert when < table.slot[reader]
+        else:
+            assert when == table.done[reader - tasks]
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_a_row_is_kept_until_its_last_reader(width):
+    _, found, _ = graph_of(built("long ring"))
+    table = schedule.timetable(found, width)
+    tasks = len(found.step)
+    assert table.sizes.rows < tasks
+    owner = {}
+    order = np.lexsort((table.lane, table.slot))
+    for slot in range(table.sizes.slots):
+        here = [task for task in order if table.slot[task] == slot]
+        for task in here:
+            for read in found.task[found.first[task] : found.first[task + 1]]:
+                assert owner[table.row[read]] == read
+        for task in here:
+            owner[table.row[task]] = task
+        for upload in np.flatnonzero(table.done == slot):
+            reader = tasks + upload
+            for read in found.task[found.first[reader] : found.first[reader + 1]]:
+                assert owner[table.row[read]] == read
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_same_numbers_as_the_dense_engine(name, x64):
+    """Different order of summation only: rounding, amplified by the adaptive step."""
+    width = 1 if name == "ring" else 2
+    algorithm = built(name, engine="span", wave_width=width)
+    data = toy.clients(built_n(name))
+    trainer = afga_jax.Trainer(algorithm, capacity=2)
+    spanned = trainer.run(KEY, trainer.init(KEY), data, 2)
+    assert trainer.choice.engine == "span"
+    dense = afga_jax.Trainer(built(name, engine="dense"), capacity=2)
+    expected = dense.run(KEY, dense.init(KEY), data, 2)
+    chex.assert_trees_all_close(spanned, expected, rtol=0, atol=1e-10)
+    assert spanned[1].needed.sum() > 0
+
+
+def test_seeds_share_a_program():
+    algorithm = built("ring", engine="span")
+    _, make = engine.choose(algorithm, KEY)
+    keys = jnp.stack([KEY, jax.random.key(2)])
+    together = make(keys, range(3))
+    alone = make(KEY, range(3))
+    chex.assert_trees_all_equal(jax.tree.map(lambda x: x[:, 0], together), alone)
+
+
+def test_auto_takes_what_moves_fewer_bytes():
+    task = toy.logistic()
+    ring = afga_jax.build("afga", task, num_clients=200, active=2, local_steps=8)
+    choice, make = engine.choose(ring, KEY)
+    assert choice.engine == "span"
+    assert make is not None
+    assert choice.bytes < choice.other_bytes
+    everybody = afga_jax.build(
+        "hafed", task, num_clients=8, num_clusters=2, local_steps=8
+    )
+    assert engine.choose(everybody, KEY)[0].engine == "dense"
+    alone = afga_jax.build("fedavg", task, num_clients=200, active=2)
+    choice, make = engine.choose(alone, KEY)
+    assert (choice.engine, make) == ("dense", None)
+    assert "nobody mixes" in str(choice)
+
+
+def test_no_array_of_a_structured_round_has_the_size_of_the_population():
+    clients = 1_000_000
+    algorithm = afga_jax.build(
+        "afga", toy.logistic(), num_clients=clients, active=50, engine="span"
+    )
+    choice, make = engine.choose(algorithm, KEY)
+    shapes = [x.size for x in jax.tree.leaves(make(KEY, range(1)))]
+    assert max(shapes) < 10_000
+    assert choice.bytes < choice.other_bytes / 1000
+
+
+@pytest.mark.parametrize("name", ["dsgd", "damsgrad"])
+def test_without_a_common_start_it_is_refused(name):
+    with pytest.raises(ValueError, match=r"engine = 'span', but .* no common start"):
+        afga_jax.build(name, toy.logistic(), num_clients=4, engine="span")
