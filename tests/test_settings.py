@@ -117,7 +117,7 @@ def test_printed_rates(setting, dataset, model, algo, local_lr, server_lr):
         (("2", "fedams", "cifar10"), "nearest: fedamsgrad on cifar10, AFGA §6"),
         (("2", "afga_adapted", "cifar100"), "nearest: afga on cifar100, AFGA §6"),
         (("hafed", "afga", "cifar10"), "nearest: afga on cifar10, AFGA §6"),
-        (("2", "afga", "mnist"), "nearest: afga on cifar10, AFGA §6"),
+        (("fedcluster", "afga", "mnist"), "nearest: afga on cifar10, AFGA §6"),
         (
             ("hafed", "fedamsgrad", "mnist"),
             "nearest: fedamsgrad on fashion_mnist with cnn, HA-Fed §6",
@@ -216,6 +216,14 @@ def test_small_cifar():
     assert resolve({"algo": "fedamsgrad"}).config.local_lr == 1.0
 
 
+def test_the_cnn_is_spared_rates_that_do_not_train_it():
+    resolved = resolve({"algo": "cafga"}, dataset="fashion_mnist")
+    assert (resolved.config.local_lr, resolved.config.server_lr) == (0.1, 0.01)
+    assert any("do not train this model" in note for note in resolved.notes)
+    mixer = resolve({"algo": "cafga", "model": "convmixer"}, dataset="fashion_mnist")
+    assert mixer.config.local_lr == 2.0
+
+
 def test_clusters_only_where_the_algorithm_has_some():
     assert resolve({"algo": "afga"}).config.num_clusters == 1
     assert resolve({"algo": "hafed"}).config.num_clusters == 5
@@ -264,5 +272,5 @@ def test_choices_are_what_was_given():
 
 
 def test_what_the_table_decides():
-    assert {"num_clients", "local_lr", "model", "eps", "scale"} <= decided()
-    assert not {"seed", "out", "algo"} & decided()
+    assert {"num_clients", "local_lr", "model", "eps"} <= decided()
+    assert not {"seed", "out", "algo", "setting", "scale"} & decided()

@@ -49,8 +49,14 @@ class Config:
 
     # algorithm
     algo: str = own("algorithm", "Algorithm.", "afga", choices=ALGORITHMS)
-    setting: str | None = own("algorithm", "A paper's setting.", choices=SETTINGS)
-    scale: str | None = own("algorithm", "The setting's size.", choices=SCALES)
+    setting: str | None = own(
+        "algorithm", "A paper's setting; else by data set.", choices=SETTINGS
+    )
+    scale: str | None = own(
+        "algorithm",
+        "The setting's size; else paper on an accelerator, small without.",
+        choices=SCALES,
+    )
     mu: float | None = option("algorithm", "μ of FedProx.")
     feddyn_alpha: float | None = option("algorithm", "α of FedDyn.")
     b3: float | None = option("algorithm", "β₃ of DAdam.")
@@ -62,11 +68,17 @@ class Config:
     # data
     dataset: str | None = own("data", "Data set.", choices=DATASETS)
     stand_in: bool | None = own(
-        "data", "Digits stand in for a missing data set; unless --dataset is given."
+        "data", "Digits stand in for a missing data set; else if none is named."
     )
-    data_dir: str | None = own("data", "Folder of TFDS's data sets.", neutral=True)
-    cache_dir: str | None = own("data", "Folder of decoded data.", neutral=True)
-    offline: bool | None = own("data", "Leave the network alone.", neutral=True)
+    data_dir: str | None = own(
+        "data", "Folder of TFDS's sets; or TFDS_DATA_DIR.", neutral=True
+    )
+    cache_dir: str | None = own(
+        "data", "Folder of decoded sets; or AFGA_CACHE_DIR.", neutral=True
+    )
+    offline: bool | None = own(
+        "data", "Leave the network alone; or AFGA_OFFLINE.", neutral=True
+    )
     partition: str | None = own(
         "data", "How samples are dealt to clients.", choices=(*SCHEMES, *TEXT_SCHEMES)
     )

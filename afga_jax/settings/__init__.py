@@ -107,8 +107,8 @@ def choices(config: Config) -> dict[str, Any]:
 
 def decided() -> frozenset[str]:
     """The fields whose default the table decides."""
-    rows = [name for row in (*SETTING_OF, *ROWS) for name in row.values]
-    return frozenset([*rows, "scale", "local_lr", "server_lr"])
+    rows = [name for row in ROWS for name in row.values]
+    return frozenset([*rows, "local_lr", "server_lr"])
 
 
 def stood_in(config: Config) -> Config:
