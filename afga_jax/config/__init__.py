@@ -201,6 +201,8 @@ class Config:
     per_client: bool = own("run", "Log each client's accuracy.", False)
     local_global: bool = own("run", "Log HA-Fed's f_local and f_global.", False)
     client_chunk: int | None = option("run", "Clients run side by side; by platform.")
+    engine: str | None = option("run", "How rounds are computed; auto: by cost.")
+    wave_width: int | None = option("run", "Gradients in a slot of engine span.")
     precision: str | None = own(
         "run", "Of matrix products; else JAX's.", choices=("default", "high", "highest")
     )
