@@ -1,14 +1,18 @@
-# `make test` on a fresh clone creates .venv, installs the package and runs the tests.
+# On a fresh clone both create .venv and install the package: `make demo` compares three
+# algorithms on built-in data, `make test` runs the tests.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: test lint install clean
+.PHONY: demo test lint install clean
 
 test: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m pytest -n 2 -q
+
+demo: install
+	$(BIN)/python -m experiments.compare --dataset=digits --algos=fedamsgrad,afga,cafga --num_seeds=3 --out=runs/demo
 
 lint: install
 	$(BIN)/ruff check --fix .
