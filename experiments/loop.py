@@ -83,19 +83,33 @@ def _advance(
     training: Training, display: Display, every: int, pace: float | None
 ) -> float:
     """One call of the program; returns the seconds that one of its rounds took."""
-    compilation, started = Compilation(), time.perf_counter()
+    compilation, before = Compilation(), training.done
     rounds = 1 if pace is None else _rounds_now(training, every, pace)
-    if training.programs.inspects and evaluates(training.config, training.done + 1):
+    if training.programs.inspects and evaluates(training.config, before + 1):
         training.inspect()
         rounds = 1
-    training.advance(rounds)
-    spent = time.perf_counter() - started
+    spent = _timed(training, rounds) / rounds
     if pace is None:
-        # What is compiled is traced inside the same call; it must not count as a round.
+        # Compiling happens inside the first call and must not count as a round.
         spent = max(spent - compilation.seconds, 1e-4)
+        if spent < SECONDS_PER_CALL and _is_quiet(training, every):
+            spent = _timed(training, 1)  # so short that other beginnings would count
         display.first(training.done, spent, compilation.seconds)
-    display.advanced(rounds, training.loss)
-    return spent / rounds
+    display.advanced(training.done - before, training.loss)
+    return spent
+
+
+def _timed(training: Training, rounds: int) -> float:
+    started = time.perf_counter()
+    training.advance(rounds)
+    return time.perf_counter() - started
+
+
+def _is_quiet(training: Training, every: int) -> bool:
+    """Whether nothing is to be done before and after the next round."""
+    config, done = training.config, training.done
+    busy = [evaluates(config, number) for number in (done, done + 1)]
+    return not any(busy) and done % every != 0
 
 
 def _rounds_now(training: Training, every: int, pace: float) -> int:

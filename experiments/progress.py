@@ -64,15 +64,15 @@ class Display:
         """The first round is done: how long will it take?"""
         left = self._rounds - done
         self.say(
-            f"compiled in {compiling:.1f} s; {_seconds(seconds)} per round, about "
-            f"{_duration(left * seconds)} for the other {left}, without evaluation"
+            f"compiled in {compiling:.1f} s; {_seconds(seconds)} per round: "
+            f"{left} more take about {_duration(left * seconds)}"
         )
         if self._terminal:
             self._bar = tqdm.tqdm(
                 total=self._rounds,
                 initial=done,
                 file=self._error,
-                unit="round",
+                unit=" rounds",
                 dynamic_ncols=True,
                 bar_format="round {n}/{total} |{bar}| {rate_fmt}, "
                 "{remaining} left{postfix}",

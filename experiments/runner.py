@@ -167,7 +167,8 @@ def _run(training: Training, writer: Record, display: Display, about, new: bool)
         if not training.restore(states):
             training.start()
         display.begin(config, facts, writer.folder, training.done)
-        writer.configure(config.to_dict(), facts=facts, **about)
+        more = {"engine": training.engine, **about}
+        writer.configure(config.to_dict(), facts=facts, **more)
         metrics = writer.resume(lambda row: _is_kept(row, config, training.done))
         with interrupts.remembered() as interrupted:
             stopped = loop.train(

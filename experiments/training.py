@@ -68,6 +68,11 @@ class Training:
         return self._before + time.perf_counter() - self._begun
 
     @property
+    def engine(self) -> str:
+        """What runs the rounds, and why."""
+        return str(self.programs.trainer.choose(self._keys))
+
+    @property
     def loss(self) -> float:
         """The training loss of the last round, the mean over the seeds."""
         return float(np.mean([one["train_loss"] for one in self._latest]))
@@ -176,7 +181,7 @@ class Training:
             "spread": info.spread,
             "delta_norm": info.delta_norm,
             "gradients": info.gradients,
-            **({"needed": info.needed} if hasattr(info, "needed") else {}),
+            "needed": info.needed,
             "uploads": info.uploads,
             "zero_uploads": float(info.idle_uploads) / max(int(info.uploads), 1),
         }
