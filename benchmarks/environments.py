@@ -19,7 +19,8 @@ PACKAGES = {
     "torch": (f"torch=={TORCH}", "numpy"),
     "pfl": ("pfl[pytorch]==0.6.0", f"torch=={TORCH}"),
     "flower": ("flwr[simulation]==1.41.0", f"torch=={TORCH}"),
-    "fedjax": ("fedjax==0.0.17",),
+    # Its last release needs functions that later releases of jax took away.
+    "fedjax": ("fedjax==0.0.17", "jax==0.4.30", "jaxlib==0.4.30", "numpy<2"),
 }
 # What must be importable before an environment counts as made.
 IMPORTS = {

@@ -1,4 +1,4 @@
-"""What all peers on PyTorch share: the model with our first parameters, and its test."""
+"""What all peers on PyTorch share: the model with our parameters, and its test."""
 
 import torch
 import torch.nn.functional as F
