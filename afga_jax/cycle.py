@@ -18,7 +18,10 @@ from afga_jax.typing import Array, ClientData, PyTree, Task
 
 
 class Cycle(NamedTuple):
-    """Where in a round we are, and all that is fixed while its local steps run."""
+    """Where in a round we are, and all that is fixed while its local steps run.
+
+    `axis` names the axis of devices that share the work, inside `shard_map`.
+    """
 
     recipe: Recipe
     task: Task
@@ -27,6 +30,7 @@ class Cycle(NamedTuple):
     data: ClientData
     plan: Plan
     number: Array | int
+    axis: str | None = None
 
 
 def fresh(

@@ -5,6 +5,7 @@ span engine keeps increments and forms a model when it is needed. Both compute t
 gradients, so the choice is about everything else: bytes moved and bytes held.
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -25,6 +26,8 @@ from afga_jax.typing import Array, PyTree
 # model that stays in cache, a gradient's model and increment are copied twice. On CPU
 # reads run at about half the rate of mixing (`benchmarks.engines`).
 _MIX, _READ, _TASK = 2.0, 2.0, 4.0
+# What a gradient costs at least: a batch of 50 through one dense layer and back.
+_GRADIENT = 25.0
 # Rounds that the sizes of schedules are first taken from.
 _SAMPLE = 8
 
@@ -38,6 +41,7 @@ class Choice(NamedTuple):
       bytes: Predicted for client models and increments.
       other_bytes: The same for the other engine; None: it cannot run this.
       width: Gradients side by side in a slot of the span engine.
+      devices: That share a slot.
     """
 
     engine: str
@@ -45,6 +49,7 @@ class Choice(NamedTuple):
     bytes: int
     other_bytes: int | None = None
     width: int = 1
+    devices: int = 1
 
     def __str__(self) -> str:
         return f"{self.engine} engine, {_size(self.bytes)} of models: {self.reason}"
@@ -136,25 +141,27 @@ def choose(
     rows = _dense_rows(recipe, plan)
     # One copy is read while the other is written.
     dense_bytes = 2 * rows * size
+    cpu = jax.default_backend() == "cpu"
+    devices = jax.local_device_count() if cpu else 1
     against = None
     if options.engine == "dense":
         against = "as asked"
     elif options.engine == "auto":
         against = span.reason_against(recipe, state.params)
-        if isinstance(recipe.mixing, NoMixing):
+        if isinstance(recipe.mixing, NoMixing) and devices == 1:
             against = against or "nobody mixes, so only a few hold a model"
     if against:
         return Choice("dense", against, dense_bytes), None
-    width = options.wave_width or _width()
+    width = options.wave_width or _width(devices)
+    devices = math.gcd(devices, width)
     stateful = is_stateful(recipe, state.params)
     scheduler = Scheduler(algorithm, width, stateful=stateful)
     sizes = scheduler.sizes(key, range(_SAMPLE))
     # The uploads, and what is done to them on the way to the server.
     uploads = 3 * int(np.prod(plan.cycles.upload.shape[1:]))
     span_bytes = (schedule.bucket([one for _, one in sizes]).rows + uploads) * size
-    dense_passes = len(plan.clusters) * options.local_steps * rows * _MIX
-    span_passes = np.mean([n * _TASK + one.reads * _READ for n, one in sizes])
-    chosen = Choice("span", "as asked", span_bytes, dense_bytes, width)
+    dense_passes, span_passes = _passes(sizes, rows, options.local_steps, devices)
+    chosen = Choice("span", "as asked", span_bytes, dense_bytes, width, devices)
     if options.engine == "span":
         return chosen, scheduler
     compared = "{:,.0f} passes over a model per round against {:,.0f}".format
@@ -164,9 +171,22 @@ def choose(
     return Choice("dense", reason, dense_bytes, span_bytes), None
 
 
-def _width() -> int:
-    """A batch of clients on an accelerator; on CPU one at a time."""
-    return 1 if jax.default_backend() == "cpu" else 8
+def _passes(
+    sizes: list[tuple[int, Sizes]], rows: int, steps: int, devices: int
+) -> tuple[float, float]:
+    """Work of a cycle by either engine, in passes over one model."""
+    tasks = np.mean([needed for needed, _ in sizes])
+    reads = np.mean([one.reads for _, one in sizes])
+    slots = np.mean([one.slots for _, one in sizes])
+    dense = tasks * _GRADIENT + steps * rows * _MIX
+    alone = slots if devices > 1 else tasks
+    span_ = alone * _GRADIENT + (reads * _READ + tasks * _TASK) / devices
+    return float(dense), float(span_)
+
+
+def _width(devices: int) -> int:
+    """One client at a time on each CPU device, a batch of them on an accelerator."""
+    return devices * (1 if jax.default_backend() == "cpu" else 8)
 
 
 def _dense_rows(recipe: Recipe, plan: Plan) -> int:

@@ -41,6 +41,31 @@ def over_clients(
     return jax.lax.map(function, inputs, batch_size=chunk)
 
 
+def my_share(rows: PyTree, axis: str | None) -> PyTree:
+    """The rows that this device runs; all of them where there is no axis of devices.
+
+    Args:
+      rows: Leaves are `[rows, ...]`; the number of devices divides it.
+      axis: Name of the axis of devices.
+    """
+    if axis is None:
+        return rows
+    devices, me = jax.lax.axis_size(axis), jax.lax.axis_index(axis)
+
+    def share(x):
+        size = len(x) // devices
+        return jax.lax.dynamic_slice_in_dim(x, me * size, size)
+
+    return jax.tree.map(share, rows)
+
+
+def gather(rows: PyTree, axis: str | None) -> PyTree:
+    """Everybody's rows from each device's share of them."""
+    if axis is None:
+        return rows
+    return jax.lax.all_gather(rows, axis, tiled=True)
+
+
 def _first(function, inputs, total: int, chunk: int, count: Array) -> PyTree:
     shapes = jax.eval_shape(jax.vmap(function), inputs)
     results = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)

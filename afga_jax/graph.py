@@ -64,6 +64,15 @@ class Finder:
         self._stencil: stencil.Stencil | None = None
         self._static: scipy.sparse.csr_array | None = None
 
+    @property
+    def cumulative(self) -> bool:
+        """Whether a task's row holds all that its client has done so far.
+
+        Without mixing a model is the client's own, so it is read as one row in place of
+        one increment for each step.
+        """
+        return isinstance(self._recipe.mixing, NoMixing)
+
     def graph(self, plan: Plan, cycle: int = 0) -> Graph:
         """The graph of a cycle; the plan's arrays are NumPy's."""
         part = plan.cycle(cycle)
@@ -71,7 +80,9 @@ class Finder:
         step, client = _tasks(part.active, num_clients)
         uploads = np.asarray(part.upload).reshape(-1)
         grid = stencil.grid_of(self._recipe.mixing, len(part.active))
-        if grid is not None:
+        if self.cumulative:
+            found = _chains(step, client, uploads)
+        elif grid is not None:
             if self._stencil is None:
                 self._stencil = stencil.Stencil(grid, self._recipe.mix_first)
             found = self._stencil.reads(step, client, uploads, num_clients)
@@ -149,6 +160,22 @@ class Finder:
             order = np.argsort(np.asarray(holders), kind="stable")[: len(ids)]
             matrix = matrix[np.ix_(order, order)]
         return scipy.sparse.csr_array(matrix)
+
+
+def _chains(step: np.ndarray, client: np.ndarray, uploads: np.ndarray):
+    """Without mixing: a task reads its client's last one, an upload the very last."""
+    order = np.lexsort((step, client))
+    same = client[order][1:] == client[order][:-1]
+    reader, task = order[1:][same], order[:-1][same]
+    ends = order[np.append(~same, True)] if len(order) else order
+    at = np.searchsorted(client[ends], uploads)
+    found = np.flatnonzero(at < len(ends))
+    found = found[client[ends[at[found]]] == uploads[found]]
+    reader = np.concatenate([reader, len(step) + found])
+    task = np.concatenate([task, ends[at[found]]])
+    # Clients do not read each other, so all of a step before the next.
+    place = np.zeros(len(step), np.int64)
+    return np.arange(len(step)), reader, task, np.ones(len(reader)), place
 
 
 def _tasks(active: np.ndarray, num_clients: int) -> tuple[np.ndarray, np.ndarray]:

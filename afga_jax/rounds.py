@@ -50,6 +50,7 @@ def run_round(
     data: ClientData,
     plan: Plan | None = None,
     schedule: Schedule | None = None,
+    axis: str | None = None,
 ) -> tuple[FederatedState, RoundInfo]:
     """One round; see the module.
 
@@ -61,6 +62,7 @@ def run_round(
       data: The clients' data.
       plan: Who takes part; None: drawn from the key and the round.
       schedule: For the span engine, of this plan, `[cycles, ...]`; None: dense.
+      axis: Of devices that share the span engine's slots, inside `shard_map`.
     """
     if plan is None:
         plan = make_plan(recipe.participation, recipe.order, key, state.round)
@@ -69,7 +71,7 @@ def run_round(
     _check_population(recipe, data)
 
     def cycle(state, number):
-        now = Cycle(recipe, task, key, state, data, plan, number)
+        now = Cycle(recipe, task, key, state, data, plan, number, axis)
         if schedule is None:
             return dense.run_cycle(now)
         return span.run_cycle(now, jax.tree.map(lambda x: x[number], schedule))

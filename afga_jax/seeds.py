@@ -1,7 +1,7 @@
 """Rounds as a run executes them: for several seeds at once, and watched for NaN."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -42,10 +42,10 @@ def seeded(algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
     def init(keys: Array, **numbers: float) -> PyTree:
         return each_seed(lambda key: algorithm.init(key, **numbers), keys)
 
-    def round(keys: Array, state: PyTree, data: PyTree, *more: PyTree):
+    def round(keys: Array, state: PyTree, data: PyTree, *more: PyTree, **same: Any):
         def one(row):
             key, state, *rest = row
-            new, info = algorithm.round(key, state, data, *rest)
+            new, info = algorithm.round(key, state, data, *rest, **same)
             seen = (info.loss, new.params, new.stats, new.server)
             return new, Watched(info, _finite(seen))
 

@@ -17,7 +17,8 @@ from jax.flatten_util import ravel_pytree
 from afga_jax import cycle as cycles
 from afga_jax import rows
 from afga_jax.cycle import Cycle
-from afga_jax.execute import over_clients
+from afga_jax.execute import gather, my_share, over_clients
+from afga_jax.mixing import NoMixing
 from afga_jax.recipe import FederatedState, Model, Recipe, RoundInfo
 from afga_jax.schedule import Schedule
 from afga_jax.typing import Array, PyTree
@@ -44,44 +45,53 @@ def reason_against(recipe: Recipe, params: PyTree) -> str | None:
 
 
 def run_cycle(cycle: Cycle, schedule: Schedule) -> tuple[FederatedState, RoundInfo]:
-    """One cycle by a schedule, from one server model to the next."""
-    recipe, state = cycle.recipe, cycle.state
+    """One cycle by a schedule, from one server model to the next.
+
+    Devices of `cycle.axis` share the lanes of each slot; all of them keep all
+    increments and do the rest alike.
+    """
+    recipe, state, axis = cycle.recipe, cycle.state, cycle.axis
+    cumulative = isinstance(recipe.mixing, NoMixing)
     start, unravel = ravel_pytree(Model(state.params, state.stats, ()))
     clients = len(schedule.memory_client)
     controls = rows.take(state.controls, schedule.memory_client)
     memories = cycles.fresh(recipe, state.params, state.stats, controls, clients)[1]
     table = jnp.zeros((len(schedule.rows), len(start)), start.dtype)
     uploads = jnp.zeros((len(schedule.upload), len(start)), start.dtype)
-    change = functools.partial(_change, schedule)
+    form = functools.partial(_form, schedule)
 
     def step(inputs):
-        client, step, model, memory = inputs
-        model = unravel(start + model)
+        client, step, change, memory = inputs
+        model = unravel(start + change)
         increment, *rest = cycles.step_client(cycle, step, client, model, memory)
-        return ravel_pytree(increment)[0], *rest
+        increment = ravel_pytree(increment._replace(shared=()))[0]
+        return change + increment if cumulative else increment, *rest
 
     def slot(number, carry):
         table, uploads, memories, sums = carry
         at = jax.tree.map(lambda x: x[number], _lanes(schedule))
-        client, of_step, row, memory, first, count = at
+        row, memory = at[2:4]
+        client, of_step, _, mine, first, count = my_share(at, axis)
         inputs = (
             client,
             of_step,
-            change(table, first, count),
-            rows.take(memories, memory),
+            form(table, first, count),
+            rows.take(memories, mine),
         )
-        # Padding comes last in a slot.
+        # Padding comes last in a slot; with one lane there is none.
         real = (client < recipe.clustering.num_clients).sum(dtype=jnp.int32)
-        increments, memory_now, *measured = over_clients(
-            step, inputs, chunk=recipe.chunk, count=real if len(client) > 1 else None
+        lanes = schedule.client.shape[1]
+        results = over_clients(
+            step, inputs, chunk=recipe.chunk, count=real if lanes > 1 else None
         )
+        increments, memory_now, *measured = gather(results, axis)
         table = table.at[row].set(increments, mode="drop")
         memories = rows.put(memories, memory, memory_now)
         sums = jax.tree.map(lambda a, x: a + x.sum(0), sums, tuple(measured))
         uploads = jax.lax.fori_loop(
             schedule.finished[number],
             schedule.finished[number + 1],
-            functools.partial(_upload, schedule, change, table),
+            functools.partial(_upload, schedule, form, table),
             uploads,
         )
         return table, uploads, memories, sums
@@ -109,7 +119,7 @@ def _lanes(schedule: Schedule) -> tuple[Array, ...]:
     )
 
 
-def _change(schedule: Schedule, table: Array, first: Array, count: Array) -> Array:
+def _form(schedule: Schedule, table: Array, first: Array, count: Array) -> Array:
     """Σₖ cₖ·Dₖ for each lane, `[lanes, d]`, from its reads.
 
     Args:
@@ -141,10 +151,10 @@ def _rows_at(table: Array, row: Array) -> Array:
     return table[row]
 
 
-def _upload(schedule: Schedule, change, table: Array, number: Array, uploads: Array):
+def _upload(schedule: Schedule, form, table: Array, number: Array, uploads: Array):
     """Forms one upload's change and puts it in its place."""
     first, count = schedule.upload_first[number], schedule.upload_count[number]
-    formed = change(table, first[None], count[None])
+    formed = form(table, first[None], count[None])
     return uploads.at[schedule.upload[number]].set(formed[0], mode="drop")
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from afga_jax import checks, engine
 from afga_jax.algorithms import FederatedAlgorithm
@@ -18,6 +19,8 @@ from afga_jax.typing import Array, ClientData, PyTree
 
 # Rounds that are scheduled while others run.
 _AHEAD = 8
+# Name of the axis of devices that share a slot.
+_LANES = "lanes"
 
 
 class Trainer:
@@ -38,10 +41,8 @@ class Trainer:
         self.capacity = capacity
         self.choice: Choice | None = None
         self._schedules = None
-        self._pooled = None
-        rounds = functools.partial(_rounds, algorithm)
+        self._pooled = self._copied = self._everywhere = None
         self._init = jax.jit(algorithm.init)
-        self._run = jax.jit(rounds, donate_argnames="state", static_argnames="capacity")
 
     def init(self, key: Array, **numbers: float) -> FederatedState:
         """The state before the first round, built by one program."""
@@ -87,11 +88,17 @@ class Trainer:
         """
         if self.choice is None:
             self.choice, self._schedules = engine.choose(self.algorithm, key)
+            mesh = None
+            if self.choice.devices > 1:
+                mesh = jax.make_mesh((self.choice.devices,), (_LANES,))
+                self._everywhere = NamedSharding(mesh, PartitionSpec())
+            self._run = _compiled(self.algorithm, mesh)
         return self.choice
 
     def _run_scheduled(self, key, state, data, rounds: int):
         """A few rounds at a time: while they run, the host schedules the next."""
         first, parts = int(jnp.ravel(state.round)[0]), []
+        key, state, data = self._placed(key, state, data)
         ahead = min(_AHEAD, self.capacity)
         for begin in range(0, rounds, ahead):
             count = min(ahead, rounds - begin)
@@ -105,7 +112,20 @@ class Trainer:
                 schedule=self._schedules(key, numbers),
             )
             parts.append(jax.tree.map(lambda x: x[:count], infos))  # noqa: B023
-        return state, jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
+        infos = jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
+        if self._everywhere is None:
+            return state, infos
+        # All devices hold the same; what follows needs one.
+        return jax.tree.map(lambda x: x.addressable_data(0), (state, infos))
+
+    def _placed(self, key, state, data):
+        """Copies on all devices that share the work; of the data, only once."""
+        if self._everywhere is None:
+            return key, state, data
+        if self._copied is None or self._copied[0] is not data:
+            self._copied = (data, jax.device_put(data, self._everywhere))
+        key, state = jax.device_put((key, state), self._everywhere)
+        return key, state, self._copied[1]
 
     def _prepared(self, data: ClientData) -> ClientData:
         """Pools the data of a centralised algorithm, once, before it is traced."""
@@ -163,21 +183,52 @@ def check_clients(data: ClientData, num_clients: int) -> None:
         )
 
 
-def _rounds(algorithm, key, *, state, data, rounds, capacity, schedule=None):
+def _compiled(algorithm: FederatedAlgorithm, mesh: Mesh | None) -> Callable:
+    """The program of some rounds; on a mesh, its devices share each slot."""
+    jit = functools.partial(
+        jax.jit, donate_argnames="state", static_argnames="capacity"
+    )
+    if mesh is None:
+        return jit(functools.partial(_rounds, algorithm))
+
+    def rounds(key, *, state, data, rounds, capacity, schedule):
+        shared = jax.shard_map(
+            lambda key, state, data, rounds, schedule: _rounds(
+                algorithm,
+                key,
+                state=state,
+                data=data,
+                rounds=rounds,
+                capacity=capacity,
+                schedule=schedule,
+                axis=_LANES,
+            ),
+            mesh=mesh,
+            in_specs=PartitionSpec(),
+            out_specs=PartitionSpec(),
+            # Every device does the same with what they gather, which is not provable.
+            check_vma=False,
+        )
+        return shared(key, state, data, rounds, schedule)
+
+    return jit(rounds)
+
+
+def _rounds(algorithm, key, *, state, data, rounds, capacity, schedule=None, axis=None):
     """`rounds` rounds; with a schedule, `[capacity, ...]`, by the span engine."""
 
-    def one(number, state):
-        given = ()
-        if schedule is not None:
-            given = (None, jax.tree.map(lambda x: x[number], schedule))
-        return algorithm.round(key, state, data, *given)
+    def one(number, state, axis):
+        if schedule is None:
+            return algorithm.round(key, state, data)
+        given = (None, jax.tree.map(lambda x: x[number], schedule))
+        return algorithm.round(key, state, data, *given, axis=axis)
 
-    shape = jax.eval_shape(one, 0, state)[1]
+    shape = jax.eval_shape(lambda state: one(0, state, None)[1], state)
     empty = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), shape)
 
     def add(number, carry):
         state, infos = carry
-        state, info = one(number, state)
+        state, info = one(number, state, axis)
         infos = jax.tree.map(lambda all_, x: all_.at[number].set(x), infos, info)
         return state, infos
 

@@ -48,9 +48,10 @@ class FederatedAlgorithm(NamedTuple):
       init: `(key, **numbers) -> state`; numbers such as `local_lr` override the built
         ones without compiling again.
       plan: `(key, round) -> Plan`: who takes part in a round; works in and out of jit.
-      round: `(key, state, data, plan=None, schedule=None) -> (state, info)`; `key` is
-        the run's key, the same for all rounds. With a schedule (`afga_jax.engine`) the
-        span engine runs it, otherwise the dense one; `Trainer` decides by itself.
+      round: `(key, state, data, plan=None, schedule=None, axis=None) -> (state, info)`;
+        `key` is the run's key, the same for all rounds. With a schedule
+        (`afga_jax.engine`) the span engine runs it, otherwise the dense one; `Trainer`
+        decides by itself.
       recipe: The choices that make the algorithm.
       options: What it was built with.
     """
@@ -112,9 +113,10 @@ def build(
         data: ClientData,
         plan: Plan | None = None,
         schedule: Schedule | None = None,
+        axis: str | None = None,
     ) -> tuple[FederatedState, RoundInfo]:
         recipe_now = recipe_at(state.numbers, state.round)
-        return run_round(recipe_now, task, key, state, data, plan, schedule)
+        return run_round(recipe_now, task, key, state, data, plan, schedule, axis)
 
     if chosen.engine == "span":
         _check_span(recipe, task)
