@@ -1,0 +1,221 @@
+"""The papers' tables and figures, each by its name.
+
+    python -m experiments.paper --list
+    python -m experiments.paper afga-table1 --scale=small
+    python -m experiments.paper afga-table1 --scale=paper --dry_run
+
+Several names may be given, or `all`. Sizes are `paper` (for a GPU; the estimated hours
+are printed first), `small` (a CPU) and `smoke` (seconds: two tiny runs on built-in
+digits). Into --out, by default runs/paper, go
+
+    SCALE/NAME/table.md  results.csv  figure.png     ours beside the paper's numbers
+    cells/               every run, by its whole configuration
+
+A run is never repeated, whichever name asks for it: an interrupted table goes on with
+the same command. Beside the flags of all commands, whose choices then hold for all runs
+of a name, there are
+
+    --list      the names
+    --dry_run   what would run, and the estimate, only
+    --tune      rates from a sweep, of the same size for each method, in place of the
+                papers'; chosen on the test split, which flatters all of them
+"""
+
+import platform
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+from absl import flags as absl_flags
+
+from afga_jax import record, report
+from afga_jax.record import write_text
+from experiments import command, flags, papers, runner, sweep, together
+from experiments.folder import RUNS
+from experiments.papers import cells, estimate, figures, hours, tables
+from experiments.papers.cells import Entry
+from experiments.papers.declaration import Declaration, Study
+
+_OWN = {
+    "list": "Print the names.",
+    "dry_run": "Print what would run.",
+    "tune": "Sweep the rates.",
+}
+
+
+class Asked(NamedTuple):
+    """A command line.
+
+    Attributes:
+      names: What to make.
+      chosen: The user's choices for all runs.
+      scale: The size.
+      out: The folder of all that is written.
+      dry_run: Only show what would run.
+      tune: Sweep the rates.
+      line: The command, to be repeated.
+      accelerator: Whether there is one.
+    """
+
+    names: list[str]
+    chosen: dict[str, Any]
+    scale: str
+    out: Path
+    dry_run: bool
+    tune: bool
+    line: str
+    accelerator: bool
+
+    @property
+    def kept(self) -> Path:
+        return self.out / "cells"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Ends the program with the command's exit code."""
+    sys.exit(command.execute(paper, arguments))
+
+
+def paper(arguments: Sequence[str]) -> int:
+    """The command; returns its exit code."""
+    try:
+        asked, lists = _read(arguments)
+        wanted = [papers.find(name) for name in asked.names]
+        # All of them before the first one runs: a mistake should not wait for hours.
+        plans = [_plan(one, asked) for one in wanted]
+    except ValueError as error:
+        raise command.UsageError(str(error)) from error
+    if lists:
+        print(papers.listing())
+        return 0
+    for one, plan in zip(wanted, plans, strict=True):
+        print(f"{one.name}: {one.title}", flush=True)
+        _announce(one, plan, asked)
+        if not asked.dry_run:
+            _make(one, plan, asked)
+    return 0
+
+
+def _make(one: Declaration | Study, plan: list[Entry], asked: Asked) -> None:
+    """Runs what is left and writes the files."""
+    out, started = asked.out / asked.scale / one.name, time.perf_counter()
+    out.mkdir(parents=True, exist_ok=True)
+    if isinstance(one, Study):
+        parts = one.write(asked.scale, out, asked.kept)
+        seconds = time.perf_counter() - started
+        notes = []
+    else:
+        parts, seconds = _table(one, plan, asked, out)
+        notes = [f"- {note}" for note in one.notes]
+    parts = [
+        f"# {one.title}",
+        *parts,
+        "\n".join([*notes, *_about(asked, one, seconds)]),
+    ]
+    text = "\n\n".join(part.strip() for part in parts) + "\n"
+    write_text(out / "table.md", text)
+    print(text)
+    print(f"{out / 'table.md'}, {out / 'figure.png'}, {out / 'results.csv'}")
+
+
+def _table(
+    one: Declaration, plan: list[Entry], asked: Asked, out: Path
+) -> tuple[list[str], float]:
+    """The parts of the text, and the seconds that all runs took."""
+    runner.keep_programs(plan[0].cell.config)
+    width = together.LARGEST if asked.accelerator else 1
+    spent = []
+
+    def train(chosen, folder):
+        found = sweep.train(chosen, folder, side_by_side=width)
+        spent.extend(found)
+        return found
+
+    if asked.tune:
+        plan = cells.tuned(plan, asked.kept, lambda some: train(some, out / "tuning"))
+    results = train([entry.cell for entry in plan], out)
+    pairs = [(entry, run) for entry, (_, run) in zip(plan, results, strict=True)]
+    for line in {report.STAND_IN for _, run in pairs if report.stands_in(run)}:
+        command.say(f"warning: {line}.")
+    write_text(out / "results.csv", tables.rows(pairs))
+    figures.draw(one, pairs, out / "figure.png")
+    parts = [tables.markdown(pairs, one.metrics)]
+    if one.accuracies:
+        parts.append(hours.table(pairs, one.accuracies[asked.scale]))
+    each = {cell.folder: run.summary["wall_seconds"] for cell, run in spent}
+    return parts, sum(each.values())
+
+
+def _about(asked: Asked, one: Declaration | Study, seconds: float) -> list[str]:
+    """How to make it again, what it took, and on what."""
+    again = asked.line if len(asked.names) == 1 else f"{asked.line}  # {one.name}"
+    versions = record.versions()
+    return [
+        f"- Command: `{again}`",
+        f"- Wall time of all its runs: {seconds / 60:,.1f} min, on "
+        f"{versions['device']}, {platform.system()} {versions['machine']}, jax "
+        f"{versions['jax']}, afga-jax {versions['afga-jax']}.",
+    ]
+
+
+def _plan(one: Declaration | Study, asked: Asked) -> list[Entry]:
+    if isinstance(one, Study):
+        return []
+    return cells.entries(
+        one, asked.scale, asked.chosen, asked.kept, accelerator=asked.accelerator
+    )
+
+
+def _announce(one: Declaration | Study, plan: list[Entry], asked: Asked) -> None:
+    """What is about to run, and how long it may take."""
+    if isinstance(one, Study):
+        print(one.size(asked.scale))
+        return
+    if not (asked.dry_run or asked.scale == "paper"):
+        return
+    total, left = 0.0, []
+    wanted = [entry.cell for entry in plan]
+    if asked.tune:
+        methods = {cells.method(entry.cell.config): entry for entry in plan}
+        wanted += [c for e in methods.values() for c in cells.trials(e, asked.kept)]
+    for cell in {cell.folder: cell for cell in wanted}.values():
+        done = sweep.finished(cell) is not None
+        config, size = cell.config, estimate.operations(cell.config)
+        total += 0 if done else size
+        shown = "done" if done else f"{size:.2g} operations"
+        left.append(
+            f"  {cell.label}: {config.algo} on {config.dataset}, {config.num_seeds} "
+            f"seeds of {config.rounds} rounds, {shown}"
+        )
+    print("\n".join(left))
+    gpu = asked.accelerator or asked.scale == "paper"
+    print(estimate.sentence(total, accelerator=gpu), flush=True)
+
+
+def _read(arguments: Sequence[str]) -> tuple[Asked, bool]:
+    """The command line, and whether it asks for the names."""
+    values = absl_flags.FlagValues()
+    flags.define(values)
+    for name, text in _OWN.items():
+        absl_flags.DEFINE_bool(name, False, text, flag_values=values)
+    names = flags.parse(arguments, values, usage=__doc__, words=True)
+    if not names and not values.list:
+        raise ValueError("give a name, or --list for all: afga-table1, for example.")
+    if names == ["all"]:
+        names = list(papers.NAMES)
+    chosen = flags.given(values)
+    accelerator = jax.default_backend() != "cpu"
+    scale = chosen.pop("scale", "paper" if accelerator else "small")
+    out = Path(chosen.pop("out", RUNS / "paper"))
+    chosen.pop("resume", None)
+    line = shlex.join(["python", "-m", "experiments.paper", *arguments[1:]])
+    own = (values.dry_run, values.tune)
+    return Asked(names, chosen, scale, out, *own, line, accelerator), values.list
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""What a table or a figure of a paper is made of: data, no code."""
+
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from afga_jax.published import Published
+
+Values = Mapping[str, Any]
+
+_NOTHING: Values = MappingProxyType({})
+
+
+class Line(NamedTuple):
+    """A row of a table, a curve of a figure: one run.
+
+    Attributes:
+      label: As the paper has it.
+      given: Choices by the names of `Config`; the rest is the setting's.
+      published: The paper's number; None: there is none.
+      smoke: Choices that only the size `smoke` needs.
+    """
+
+    label: str
+    given: Values
+    published: Published | None = None
+    smoke: Values = _NOTHING
+
+
+class Panel(NamedTuple):
+    """Lines that are compared with each other.
+
+    Attributes:
+      title: Above the panel.
+      lines: In the paper's order.
+    """
+
+    title: str
+    lines: tuple[Line, ...]
+
+
+class Declaration(NamedTuple):
+    """A table or a figure.
+
+    Attributes:
+      name: On the command line.
+      title: What it shows.
+      panels: In the paper's order.
+      metrics: What is drawn for each panel, as in `metrics.jsonl`.
+      columns: Axes in a row of the figure.
+      small: Choices that only the size `small` needs.
+      quick: The two lines (panel, line) that the size `smoke` runs.
+      accuracies: By scale, those that the simulated hours to are tabled for.
+      notes: What a reader must know.
+    """
+
+    name: str
+    title: str
+    panels: tuple[Panel, ...]
+    metrics: tuple[str, ...] = ("test_accuracy",)
+    columns: int = 2
+    small: Values = _NOTHING
+    quick: tuple[tuple[int, int], ...] = ((0, 0), (0, -1))
+    accuracies: Mapping[str, tuple[int, ...]] = _NOTHING
+    notes: tuple[str, ...] = ()
+
+    def at(self, scale: str) -> Iterator[tuple[Panel, Line, dict[str, Any]]]:
+        """The lines of a scale, each with its panel and its choices."""
+        if scale == "smoke":
+            for panel, line in dict.fromkeys(self.quick):
+                chosen = self.panels[panel].lines[line]
+                yield self.panels[panel], chosen, _smoke(chosen)
+            return
+        more = self.small if scale == "small" else {}
+        for panel in self.panels:
+            for line in panel.lines:
+                yield panel, line, {**line.given, **more, "scale": scale}
+
+
+class Study(NamedTuple):
+    """A question of our own.
+
+    Attributes:
+      name: On the command line.
+      title: What it shows.
+      write: `(scale, out, cells) -> lines for the user`; writes its files into `out`,
+        and keeps what can be used again below `cells`.
+      size: `scale -> a line` that says what would be computed.
+    """
+
+    name: str
+    title: str
+    write: Callable[..., list[str]]
+    size: Callable[[str], str]
+
+
+# Of all names, so that those which ask for the same run share it.
+_TINY = {"scale": "smoke", "rounds": 2, "hidden": (8,), "engine": "dense"}
+
+
+def _smoke(line: Line) -> dict[str, Any]:
+    """The line on the built-in digits, in the smallest size that still runs."""
+    given = {**line.given, **_TINY}
+    if given["dataset"] != "gaussians":
+        given |= {"dataset": "digits", "model": "mlp"}
+    if given["setting"] in ("1", "2", "3", "4"):
+        given["setting"] = "2"
+    return given | dict(line.smoke)

@@ -1,0 +1,150 @@
+"""How long runs will take: floating-point operations over an assumed rate.
+
+Nothing is loaded and nothing is compiled; operations are counted in the traced loss.
+A gradient counts as three forward passes. The rates are assumptions: on a GPU a tenth
+of an RTX A6000's peak (the papers' machine; small models do not fill it, and we have
+not measured one), on a CPU what a small ConvMixer gets from a core here.
+"""
+
+import functools
+import math
+import os
+from collections.abc import Iterable
+
+import jax
+import jax.numpy as jnp
+from jax.extend import core
+
+from afga_jax import build, models
+from afga_jax.config import Config, fields
+from afga_jax.data.synthetic import quadratic
+from afga_jax.experiment import model_of
+from afga_jax.experiment.choices import options_of
+from afga_jax.experiment.problem import Problem
+from afga_jax.typing import Batch, Task
+
+GPU_RATE = 4e12
+CORE_RATE = 15e9
+
+_GRADIENT = 3
+# Shape of an input, classes, test samples.
+_DATA = {
+    "cifar10": ((32, 32, 3), 10, 10_000),
+    "cifar100": ((32, 32, 3), 100, 10_000),
+    "fashion_mnist": ((28, 28, 1), 10, 10_000),
+    "mnist": ((28, 28, 1), 10, 10_000),
+    "digits": ((8, 8, 1), 10, 360),
+    "gaussians": ((2,), 2, 20),
+    "shakespeare": ((80,), 80, 10_000),
+}
+
+
+def operations(config: Config) -> float:
+    """Floating-point operations of a run, evaluations included."""
+    shape, classes, tested = _DATA[config.dataset]
+    each = _forward(_model_only(config), shape, classes)
+    samples = gradients_per_round(config) * (config.batch_size or 1) * config.rounds
+    tests = min(tested, config.test_samples or tested)
+    evaluated = tests * math.ceil(config.rounds / config.eval_every)
+    return config.num_seeds * each * (_GRADIENT * samples + evaluated)
+
+
+def hours(total: float, *, accelerator: bool) -> float:
+    """Of one GPU, or of this machine's CPU."""
+    rate = GPU_RATE if accelerator else CORE_RATE * (os.cpu_count() or 1)
+    return total / rate / 3600
+
+
+def sentence(total: float, *, accelerator: bool) -> str:
+    """The estimate with what it assumes."""
+    spent = hours(total, accelerator=accelerator)
+    shown = f"{spent:,.1f}" if spent >= 1 else f"{spent:.2g}"
+    if accelerator:
+        assumed = (
+            f"{GPU_RATE / 1e12:g} TFLOP/s, a tenth of an RTX A6000's peak: an "
+            "assumption, not a measurement"
+        )
+        return f"estimated GPU hours: {shown} ({total:.2g} operations at {assumed})"
+    cores = os.cpu_count() or 1
+    assumed = f"{CORE_RATE / 1e9:g} GFLOP/s on each of {cores} cores"
+    return f"estimated CPU hours: {shown} ({total:.2g} operations at {assumed})"
+
+
+def gradients_per_round(config: Config) -> int:
+    """How many a round computes, at most."""
+    plan = jax.eval_shape(algorithm_of(config).plan, jax.random.key(0), 0)
+    every = math.prod(plan.cycles.active.shape)
+    share = config.active_prob if config.algo == "hafed_active" else 1
+    return round(every * share)
+
+
+def algorithm_of(config: Config):
+    """The run's algorithm on a toy problem: who computes and sends is the same.
+
+    Clusters are equal ones here, whoever is in them.
+    """
+    toy = quadratic(2, 1)
+    problem = Problem(toy.task, toy.data, None)
+    changes = {"clustering": "equal", "lr_schedule": "constant", "topology_rho": None}
+    if config.topology not in (None, "none", "complete"):
+        changes["topology"] = None
+    options = options_of(config.replace(**changes), problem)
+    return build(config.algo, toy.task, num_clients=config.num_clients, **options)
+
+
+def _model_only(config: Config) -> Config:
+    """All that a forward pass depends on, so that runs share their count."""
+    names = ["dataset", "batch_size", *(one.name for one in fields("model"))]
+    return Config(**{name: getattr(config, name) for name in names})
+
+
+@functools.lru_cache(maxsize=256)
+def _forward(config: Config, shape: tuple[int, ...], classes: int) -> float:
+    """Operations of a forward pass with one sample."""
+    size, model = config.batch_size or 1, model_of(config, classes)
+    if config.dataset == "shakespeare":
+        task: Task = models.next_character(model, shape[0])
+        inputs = jax.ShapeDtypeStruct((size, *shape), jnp.int32)
+    else:
+        task = models.classifier(model, shape)
+        inputs = jax.ShapeDtypeStruct((size, *shape), jnp.float32)
+    batch = Batch(inputs, jax.ShapeDtypeStruct((size,), jnp.int32))
+    key = jax.random.key(0)
+    params, stats = jax.eval_shape(task.init, key)
+
+    def loss(params, stats, batch):
+        return task.loss(params, stats, batch, key, True)[0]
+
+    return _count(jax.make_jaxpr(loss)(params, stats, batch).jaxpr) / size
+
+
+def _count(program: core.Jaxpr) -> float:
+    return float(sum(_operations(equation) for equation in program.eqns))
+
+
+def _operations(equation) -> float:
+    name, out = equation.primitive.name, equation.outvars[0].aval
+    if name == "dot_general":
+        (contracted, _), _ = equation.params["dimension_numbers"]
+        sizes = equation.invars[0].aval.shape
+        return 2 * out.size * math.prod(sizes[axis] for axis in contracted)
+    if name == "conv_general_dilated":
+        kernel = equation.invars[1].aval
+        layout = equation.params["dimension_numbers"].rhs_spec
+        return 2 * out.size * kernel.size / kernel.shape[layout[0]]
+    if name == "mul":  # layers that are written as shifted products
+        return 2 * out.size
+    inner = [_count(one) for one in _inside(equation.params.values())]
+    if name == "scan":
+        return equation.params["length"] * sum(inner)
+    return max(inner, default=0.0) if name == "cond" else sum(inner)
+
+
+def _inside(values: Iterable) -> Iterable[core.Jaxpr]:
+    for value in values:
+        if isinstance(value, core.ClosedJaxpr):
+            yield value.jaxpr
+        elif isinstance(value, core.Jaxpr):
+            yield value
+        elif isinstance(value, tuple | list):
+            yield from _inside(value)

@@ -1,0 +1,245 @@
+"""Which gradients reach the server, with which weight, for how many messages.
+
+In a round of AFGA, 𝓘·M gradients are computed; mixing carries them to the M clients
+that upload, or does not. From the plans alone, on the host: the share of gradients that
+enter Δ, the weight of each in it (the sum over the uploads of the weight in the
+uploader's model, over M), and the messages that the mixing sent. If all had the same
+weight it would be 1/N each on average (1/M for FedAMSGrad, where all reach it). How far
+they are from that is the *effective share*: (Σw)²/Σw² over the gradients computed.
+"""
+
+import csv
+import io
+import types
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax
+import numpy as np
+
+from afga_jax import build, ledger, topology
+from afga_jax.algorithms import FederatedAlgorithm
+from afga_jax.data.synthetic import quadratic
+from afga_jax.graph import Finder, Graph
+from afga_jax.record import write_text
+from experiments.papers import figures
+from experiments.papers.declaration import Study
+from experiments.papers.tables import grid
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_CLIENTS, _ACTIVE, _STEPS, _CLUSTERS = 100, 5, 24, 5
+_TOPOLOGIES = ("ring", "torus", "exponential", "random", "complete")
+_ROUNDS = {"paper": 100, "small": 20, "smoke": 2}
+
+
+class Reached(NamedTuple):
+    """What became of the gradients of some rounds.
+
+    Attributes:
+      topology: Its name; `none` is FedAMSGrad.
+      clusters: K.
+      rho: Of the mixing; None: there is none.
+      messages: Between clients, in a round.
+      weights: In Δ, of all gradients of all rounds; 0: not reached.
+      effective: The effective share, the mean over rounds.
+    """
+
+    topology: str
+    clusters: int
+    rho: float | None
+    messages: int
+    weights: np.ndarray
+    effective: float
+
+    @property
+    def share(self) -> float:
+        """Of the gradients that reach the server."""
+        return float((self.weights > 0).mean())
+
+
+def weights(graph: Graph) -> np.ndarray:
+    """Each gradient's weight in Δ, `[planned]`; those that are not needed come last."""
+    tasks, uploads = len(graph.step), len(graph.uploads)
+    first = graph.first[tasks]
+    found = np.bincount(graph.task[first:], graph.weight[first:], minlength=tasks)
+    return np.append(found / uploads, np.zeros(graph.planned - tasks))
+
+
+def reached(name: str, clusters: int, rounds: int) -> Reached:
+    """Follows the gradients of some rounds of Setting 1.
+
+    Args:
+      name: Of a topology, or `none`.
+      clusters: K; 1: AFGA, more: CAFGA.
+      rounds: How many.
+    """
+    algorithm, key = _algorithm(name, clusters), jax.random.key(0)
+    finder, plans = Finder(algorithm.recipe), jax.jit(algorithm.plan)
+    found = [
+        weights(finder.graph(jax.tree.map(np.asarray, plans(key, round))))
+        for round in range(rounds)
+    ]
+    costs = ledger.costs(algorithm, jax.eval_shape(algorithm.init, key))
+    spent = costs.per_round(types.SimpleNamespace(uploads=_ACTIVE), 0)
+    effective = [w.sum() ** 2 / (w**2).sum() / len(w) for w in found if w.any()]
+    rho = None if name == "none" else algorithm.recipe.mixing.spectral_gap()
+    return Reached(
+        name,
+        clusters,
+        rho,
+        spent["gossip_messages"],
+        np.concatenate(found),
+        float(np.mean(effective)),
+    )
+
+
+def write(scale: str, out: Path, kept: Path) -> list[str]:
+    """Follows gradients on every topology; writes the results, table and figure.
+
+    Args:
+      scale: The number of rounds; two topologies for `smoke`.
+      out: Of the files.
+      kept: Not used: it takes seconds.
+
+    Returns:
+      The table.
+    """
+    del kept
+    rounds = _ROUNDS[scale]
+    found = [reached(name, clusters, rounds) for name, clusters in cases(scale)]
+    write_text(out / "results.csv", _csv(found))
+    _draw(found, out / "figure.png")
+    return [_table(found, rounds)]
+
+
+def cases(scale: str) -> list[tuple[str, int]]:
+    """Topologies and numbers of clusters."""
+    if scale == "smoke":
+        return [("ring", 1), ("ring", _CLUSTERS)]
+    return [("none", 1)] + [
+        (name, clusters) for name in _TOPOLOGIES for clusters in (1, _CLUSTERS)
+    ]
+
+
+def _algorithm(name: str, clusters: int) -> FederatedAlgorithm:
+    task = quadratic(2, 1).task
+    given = {"num_clients": _CLIENTS, "active": _ACTIVE, "local_steps": _STEPS}
+    if name == "none":
+        return build("fedamsgrad", task, **given)
+    # A random graph twice as dense as it must be to be connected.
+    graph = (lambda n: topology.random(n, seed=0)) if name == "random" else name
+    algo = "afga" if clusters == 1 else "cafga"
+    return build(algo, task, num_clusters=clusters, topology=graph, **given)
+
+
+def _label(one: Reached) -> str:
+    if one.topology == "none":
+        return "no mixing (FedAMSGrad)"
+    return one.topology + (f", {one.clusters} clusters" if one.clusters > 1 else "")
+
+
+def _row(one: Reached) -> dict[str, float]:
+    w = one.weights
+    low, middle, high = np.quantile(w, [0.1, 0.5, 0.9])
+    return {
+        "messages_per_round": one.messages,
+        "share_reaching": one.share,
+        "effective_share": one.effective,
+        "mean_weight": w.mean(),
+        "weight_10": low,
+        "weight_50": middle,
+        "weight_90": high,
+    }
+
+
+def _table(found: Sequence[Reached], rounds: int) -> str:
+    head = [
+        "",
+        "ρ",
+        "messages per round",
+        "gradients that reach Δ, %",
+        "effective share, %",
+        "N × weight: mean",
+        "10 % … 90 %",
+    ]
+    body = []
+    for one in found:
+        row = _row(one)
+        low, high = _CLIENTS * row["weight_10"], _CLIENTS * row["weight_90"]
+        body.append(
+            [
+                _label(one),
+                "–" if one.rho is None else f"{one.rho:.3f}",
+                f"{one.messages:,}",
+                f"{100 * one.share:.1f}",
+                f"{100 * one.effective:.1f}",
+                f"{_CLIENTS * row['mean_weight']:.2f}",
+                f"{low:.2f} … {high:.2f}",
+            ]
+        )
+    about = (
+        f"N = {_CLIENTS}, M = {_ACTIVE}, 𝓘 = {_STEPS} (AFGA's Setting 1), {rounds} "
+        "rounds. " + __doc__.split("\n\n")[1].replace("\n", " ")
+    )
+    return f"{grid(head, body)}\n\n{about}"
+
+
+def _csv(found: Sequence[Reached]) -> str:
+    out = io.StringIO()
+    lines = [
+        {
+            "topology": one.topology,
+            "clusters": one.clusters,
+            "rho": "" if one.rho is None else one.rho,
+            **_row(one),
+        }
+        for one in found
+    ]
+    writer = csv.DictWriter(out, list(lines[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return out.getvalue()
+
+
+def _draw(found: Sequence[Reached], path: Path) -> None:
+    figure = figures.blank(10.0, 5.0)
+    shares, spread = figure.subplots(1, 2)
+    names = list(dict.fromkeys(one.topology for one in found))
+    for one in found:
+        color = figures.COLORS[names.index(one.topology)]
+        _mark(shares, spread, one, color)
+    figures.label_axes(shares, "messages between clients per round", "share, %")
+    shares.set_title("filled: gradients that reach Δ; open: effective share", size=10)
+    shares.set_ylim(0, 105)
+    figures.label_axes(spread, "messages between clients per round", "N × weight in Δ")
+    spread.set_title("median, and 10 % to 90 % of the gradients", size=10)
+    spread.set_yscale("symlog", linthresh=0.1)
+    for panel in (shares, spread):
+        # No messages has its place too.
+        panel.set_xscale("symlog", linthresh=1000)
+        panel.set_xlim(left=-300)
+    figures.legend(figure, 10.0)
+    title = f"Reach: N = {_CLIENTS}, M = {_ACTIVE}, {_STEPS} local steps"
+    figure.suptitle(title, fontsize=11)
+    figure.savefig(path, dpi=150)
+
+
+def _mark(shares: "Axes", spread: "Axes", one: Reached, color: str) -> None:
+    shape = "s" if one.clusters > 1 else "o"
+    x, row = one.messages, _row(one)
+    shares.plot(x, 100 * one.share, shape, color=color, label=_label(one))
+    shares.plot(x, 100 * one.effective, shape, color=color, mfc="none")
+    low, middle, high = (_CLIENTS * row[f"weight_{q}"] for q in (10, 50, 90))
+    reach = [[middle - low], [high - middle]]
+    spread.errorbar(x, middle, reach, fmt=shape, color=color, capsize=3)
+
+
+STUDY = Study(
+    "reach",
+    "Reach: which gradients arrive at the server, and for how many messages",
+    write,
+    lambda scale: f"{len(cases(scale))} topologies on the host, seconds",
+)
