@@ -20,7 +20,15 @@ PACKAGES = {
     "pfl": ("pfl[pytorch]==0.6.0", f"torch=={TORCH}"),
     "flower": ("flwr[simulation]==1.41.0", f"torch=={TORCH}"),
     # Its last release needs functions that later releases of jax took away.
-    "fedjax": ("fedjax==0.0.17", "jax==0.4.30", "jaxlib==0.4.30", "numpy<2"),
+    "fedjax": (
+        "fedjax==0.0.17",
+        "jax==0.4.30",
+        "jaxlib==0.4.30",
+        "dm-haiku==0.0.12",
+        "optax==0.2.2",
+        "chex==0.1.86",
+        "numpy<2",
+    ),
 }
 # What must be importable before an environment counts as made.
 IMPORTS = {

@@ -1,7 +1,7 @@
 """One gradient step of every model, here and in PyTorch, in turn on the same cores.
 
-    python benchmarks/models.py
-    python benchmarks/models.py --models cnn lstm --repeats 5
+    python -m benchmarks.models
+    python -m benchmarks.models --models cnn lstm --repeats 5
 
 Five clients with weights of their own take SGD steps on batches of 50: in `scan` here,
 in a loop there. Five processes take turns: JAX with one device that owns all cores, JAX
@@ -18,11 +18,13 @@ import os
 import pathlib
 import platform
 import statistics
-import subprocess
 import sys
 
+from benchmarks import environments
+from benchmarks.environments import TORCH
+from benchmarks.workers import Worker
+
 HERE = pathlib.Path(__file__).parent
-TORCH = "2.13.0"
 CLIENTS, BATCH, SIDE = 5, 50, 2048
 ONE, PER_CORE = "one device", "device per core"
 # PyTorch's threads spin at barriers unless told to sleep ("passive"): spinning is
@@ -70,7 +72,10 @@ def write(figures, folder):
 def commands():
     """What each contestant runs, and its environment."""
     here = [sys.executable, HERE / "jax_models.py"]
-    there = [torch_python(), HERE / "torch_models.py"]
+    python, reason = environments.interpreter("torch")
+    if reason:
+        raise RuntimeError(f"PyTorch is missing: {reason}")
+    there = [python, HERE / "torch_models.py"]
     return {
         ONE: (here, {"XLA_FLAGS": device_flag(1)}),
         PER_CORE: (here, {"XLA_FLAGS": device_flag(os.cpu_count())}),
@@ -83,46 +88,6 @@ def commands():
 def device_flag(devices):
     count = f"--xla_force_host_platform_device_count={devices}"
     return f"{os.environ.get('XLA_FLAGS', '')} {count}"
-
-
-class Worker:
-    """A process that answers one line of JSON with another."""
-
-    def __init__(self, command, environment):
-        self._process = subprocess.Popen(
-            [str(part) for part in command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(HERE.parent), **environment},
-        )
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self._process.stdin.close()
-        self._process.wait()
-
-    def ask(self, **request):
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        answer = self._process.stdout.readline()
-        if not answer:
-            raise RuntimeError(f"{self._process.args} ended; its message is above")
-        return json.loads(answer)
-
-
-def torch_python():
-    """The Python of PyTorch's own environment, made if it is missing."""
-    folder = HERE / ".venv-torch"
-    python = folder / "bin" / "python"
-    if not python.exists():
-        print(f"making {folder} with torch {TORCH}", flush=True)
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        packages = [f"torch=={TORCH}", "numpy"]
-        subprocess.run([python, "-m", "pip", "install", "-q", *packages], check=True)
-    return python
 
 
 def compare(workers, name, repeats):
@@ -218,7 +183,7 @@ def report(figures):
         [
             "# One gradient step: this package and PyTorch",
             "",
-            "`python benchmarks/models.py`, written by it.",
+            "`python -m benchmarks.models`, written by it.",
             "",
             f"{figures['machine']}.",
             "Seconds per client step, median (smallest–largest) of "

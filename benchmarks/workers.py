@@ -12,7 +12,6 @@ import pathlib
 import statistics
 import subprocess
 import tempfile
-import time
 
 ROOT = pathlib.Path(__file__).parent.parent
 # What is kept of the message of a worker that ended.
@@ -32,7 +31,7 @@ class Worker:
     """
 
     def __init__(self, command, environment=None):
-        self._errors = tempfile.TemporaryFile(mode="w+")
+        self._errors = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115
         self._process = subprocess.Popen(
             [str(part) for part in command],
             stdin=subprocess.PIPE,
@@ -120,23 +119,17 @@ class Contest:
         answers = {name: self.ask(name, **request) for name in list(self.workers)}
         return {name: answer for name, answer in answers.items() if answer is not None}
 
-    def laps(self, repeats, *, seconds_per, rounds=1) -> dict[str, list[float]]:
+    def laps(self, repeats: int, rounds: int) -> dict[str, list[float]]:
         """Seconds per round, by contestant; repeats are interleaved.
 
         Args:
           repeats: Laps of each.
-          seconds_per: What a lap is divided by, beside its rounds: a number by name,
-            or 1 for all.
-          rounds: Of one lap, a number by name, or one for all.
+          rounds: Of one lap.
         """
         laps = {name: [] for name in self.workers}
         for _ in range(repeats):
-            for name in list(self.workers):
-                count = rounds[name] if isinstance(rounds, dict) else rounds
-                per = seconds_per[name] if isinstance(seconds_per, dict) else 1
-                answer = self.ask(name, rounds=count)
-                if answer is not None:
-                    laps[name].append(answer["seconds"] / count / per)
+            for name, answer in self.ask_all(rounds=rounds).items():
+                laps[name].append(answer["seconds"] / rounds)
         return {name: laps[name] for name in self.workers}
 
 
@@ -153,11 +146,3 @@ def summary(laps: list[float]) -> dict[str, float]:
 def ratio(laps: list[float], base: list[float]) -> dict[str, float]:
     """How many times as long as `base`: lap by lap, since those share a moment."""
     return summary([a / b for a, b in zip(laps, base, strict=True)])
-
-
-@contextlib.contextmanager
-def stopwatch():
-    """A list that holds the seconds of the block after it."""
-    start, took = time.perf_counter(), []
-    yield took
-    took.append(time.perf_counter() - start)
