@@ -17,8 +17,8 @@ def report(figures: dict) -> str:
         "`python -m benchmarks.all`, written by it.",
         "",
         f"{figures['machine']}. Median (least–most) of interleaved laps; a ratio is "
-        "the median of the ratios of laps that follow each other. A load average far above "
-        "the number of cores means that others used them too.",
+        "the median of the ratios of laps that follow each other. A load average far "
+        "above the number of cores means that others used them too.",
         "",
         "## Targets",
         "",
@@ -48,7 +48,14 @@ def section(name: str, figures: dict) -> list[str]:
     rows = figures["rows"]
     columns = [
         column
-        for column in ("gradients per round", "norm", "loss", "share", "memory")
+        for column in (
+            "engine",
+            "gradients per round",
+            "norm",
+            "loss",
+            "share",
+            "memory",
+        )
         if any(column in row for row in rows.values())
     ]
     if "memory" in columns:
@@ -109,9 +116,11 @@ def _cells(what: str, value: float, least: float, most: float, aim: float) -> st
     return f"{what} ≥ {aim:g} | {value:.2f} ({least:.2f}–{most:.2f}) | {met}"
 
 
-def _cell(column: str, value: float | None) -> str:
+def _cell(column: str, value: float | str | None) -> str:
     if value is None:
         return "–"
+    if column == "engine":
+        return value.split()[0]
     if column.startswith("memory"):
         return f"{value:.2f} GB"
     if column == "share":
