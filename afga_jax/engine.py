@@ -1,4 +1,4 @@
-"""Which engine runs an algorithm's rounds, what it will cost, and its schedules.
+"""Which engine runs an algorithm's rounds, what it will cost, and its plans.
 
 The dense engine keeps everybody's model and mixes all of them after every step; the
 span engine keeps increments and forms a model when it is needed. Both compute the same
@@ -10,16 +10,17 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from afga_jax import schedule, span
 from afga_jax.algorithms import FederatedAlgorithm
 from afga_jax.cycle import is_stateful
-from afga_jax.graph import Finder
+from afga_jax.graph import Finder, Graph
 from afga_jax.mixing import NoMixing
 from afga_jax.participation import Plan
 from afga_jax.recipe import FederatedState, Recipe
-from afga_jax.schedule import Schedule, Sizes
+from afga_jax.schedule import Schedule, Sizes, Timetable
 from afga_jax.typing import Array, PyTree
 
 # Passes over one model: a mixing step reads and writes a row, a read adds one to a
@@ -55,80 +56,101 @@ class Choice(NamedTuple):
         return f"{self.engine} engine, {_size(self.bytes)} of models: {self.reason}"
 
 
-class Scheduler:
-    """Schedules of any rounds of an algorithm, made on the host.
+class Planner:
+    """Plans of any rounds of an algorithm and, for the span engine, their schedules.
 
     Args:
-      algorithm: From `build`; the span engine must be able to run it.
-      width: Gradients side by side in a slot.
+      algorithm: From `build`.
+      width: Gradients side by side in a slot of the span engine; None: no schedules.
       stateful: The local optimizer has state.
     """
 
-    def __init__(self, algorithm: FederatedAlgorithm, width: int, *, stateful: bool):
+    def __init__(
+        self,
+        algorithm: FederatedAlgorithm,
+        width: int | None = None,
+        *,
+        stateful: bool = False,
+    ):
         recipe = algorithm.recipe
         self._finder = Finder(recipe, stateful=stateful)
         self._num_clients = recipe.clustering.num_clients
         self._width = width
         self._capacity: Sizes | None = None
-        rounds = jax.vmap(algorithm.plan, (None, 0))
-        self._plans = jax.jit(jax.vmap(rounds, (0, None)))
+        seeds = jax.vmap(algorithm.plan, (0, None))
+        self._plans = jax.jit(
+            jax.vmap(seeds, (None, 0)), compiler_options=quick_to_compile()
+        )
 
-    def __call__(self, key: Array, rounds: range) -> Schedule:
-        """Schedules with leading axes of rounds, seeds if `key` has them, and cycles.
+    def __call__(self, key: Array, rounds: range) -> tuple[Plan, Schedule | None]:
+        """Leading axes are rounds, then seeds if `key` has them, then cycles.
 
-        All have the same sizes, powers of two that only grow, so that a program
-        compiled for some rounds serves the others.
+        All schedules have the same sizes, powers of two that only grow, so that a
+        program compiled for some rounds serves the others.
         """
-        made = self._timetables(key, rounds)
+        plans = self._plans(jnp.atleast_1d(key), np.arange(rounds.start, rounds.stop))
+        schedules = None
+        if self._width is not None:
+            schedules = self._padded(key, rounds, jax.tree.map(np.asarray, plans))
+        if key.ndim:
+            return plans, schedules
+        return jax.tree.map(lambda x: x[:, 0], (plans, schedules))
+
+    def sizes(self, key: Array) -> list[tuple[int, Sizes]]:
+        """Needed gradients and sizes, of every cycle of the first rounds."""
+        plans = self._plans(jnp.atleast_1d(key), np.arange(_SAMPLE))
+        made = self._timetables(jax.tree.map(np.asarray, plans))
+        return [(len(graph.step), table.sizes) for graph, table in _flat(made)]
+
+    def _padded(self, key: Array, rounds: range, plans: Plan) -> Schedule:
         if self._capacity is None:
             # Of the first rounds, wherever a run begins, so that a resumed run
             # compiles what the run before it did.
-            sample = (
-                made if rounds.start == 0 else self._timetables(key, range(_SAMPLE))
-            )
-            self._capacity = schedule.bucket([t.sizes for _, t in _flat(sample)])
+            self._capacity = schedule.bucket([one for _, one in self.sizes(key)])
+        made = self._timetables(plans)
         sizes = [table.sizes for _, table in _flat(made)]
         self._capacity = schedule.bucket([self._capacity, *sizes])
-        padded = [
-            [_stack([self._pad(*cycle) for cycle in seed]) for seed in one]
-            for one in made
-        ]
-        seeds = [_stack(one) if key.ndim else one[0] for one in padded]
-        return _stack(seeds)
+        return _stack(
+            [
+                _stack([_stack([self._pad(*cycle) for cycle in seed]) for seed in one])
+                for one in made
+            ]
+        )
 
-    def sizes(self, key: Array, rounds: range) -> list[tuple[int, Sizes]]:
-        """Needed gradients and sizes, of every cycle."""
-        made = _flat(self._timetables(key, rounds))
-        return [(len(graph.step), table.sizes) for graph, table in made]
-
-    def _pad(self, graph, table) -> Schedule:
+    def _pad(self, graph: Graph, table: Timetable) -> Schedule:
         return schedule.pad(
             graph, table, self._width, self._capacity, self._num_clients
         )
 
-    def _timetables(self, key: Array, rounds: range):
+    def _timetables(self, plans: Plan) -> list:
         """By round, seed and cycle."""
-        # A fixed number of rounds at a time: one program.
-        numbers = np.arange(rounds.start, rounds.start + max(len(rounds), _SAMPLE))
-        plans = self._plans(key if key.ndim else key[None], numbers)
-        plans = jax.tree.map(np.asarray, plans)
+        rounds, seeds = plans.round.shape
+        at = lambda *place: jax.tree.map(lambda x: x[place], plans)  # noqa: E731
         return [
-            [
-                self._of_plan(jax.tree.map(lambda x: x[seed, number], plans))  # noqa: B023
-                for seed in range(len(plans.round))
-            ]
-            for number in range(len(rounds))
+            [self._of_plan(at(number, seed)) for seed in range(seeds)]
+            for number in range(rounds)
         ]
 
-    def _of_plan(self, plan: Plan):
+    def _of_plan(self, plan: Plan) -> list[tuple[Graph, Timetable]]:
         graphs = [self._finder.graph(plan, c) for c in range(len(plan.clusters))]
         return [(graph, schedule.timetable(graph, self._width)) for graph in graphs]
 
 
-def choose(
-    algorithm: FederatedAlgorithm, key: Array
-) -> tuple[Choice, Scheduler | None]:
-    """The engine of an algorithm, and for the span engine what makes its schedules.
+def quick_to_compile() -> dict[str, int | bool] | None:
+    """Options for programs that run once in a while, like drawing and starting.
+
+    Random bits take XLA on CPU seconds to optimise and microseconds to draw.
+    """
+    if jax.default_backend() != "cpu":
+        return None
+    return {
+        "xla_backend_optimization_level": 1,
+        "xla_llvm_disable_expensive_passes": True,
+    }
+
+
+def choose(algorithm: FederatedAlgorithm, key: Array) -> tuple[Choice, Planner]:
+    """The engine of an algorithm, and what makes its plans and schedules.
 
     Args:
       algorithm: From `build`.
@@ -151,24 +173,24 @@ def choose(
         if isinstance(recipe.mixing, NoMixing) and devices == 1:
             against = against or "nobody mixes, so only a few hold a model"
     if against:
-        return Choice("dense", against, dense_bytes), None
+        return Choice("dense", against, dense_bytes), Planner(algorithm)
     width = options.wave_width or _width(devices)
     devices = math.gcd(devices, width)
     stateful = is_stateful(recipe, state.params)
-    scheduler = Scheduler(algorithm, width, stateful=stateful)
-    sizes = scheduler.sizes(key, range(_SAMPLE))
+    planner = Planner(algorithm, width, stateful=stateful)
+    sizes = planner.sizes(key)
     # The uploads, and what is done to them on the way to the server.
     uploads = 3 * int(np.prod(plan.cycles.upload.shape[1:]))
     span_bytes = (schedule.bucket([one for _, one in sizes]).rows + uploads) * size
     dense_passes, span_passes = _passes(sizes, rows, options.local_steps, devices)
     chosen = Choice("span", "as asked", span_bytes, dense_bytes, width, devices)
     if options.engine == "span":
-        return chosen, scheduler
+        return chosen, planner
     compared = "{:,.0f} passes over a model per round against {:,.0f}".format
     if span_passes < dense_passes:
-        return chosen._replace(reason=compared(span_passes, dense_passes)), scheduler
+        return chosen._replace(reason=compared(span_passes, dense_passes)), planner
     reason = compared(dense_passes, span_passes)
-    return Choice("dense", reason, dense_bytes, span_bytes), None
+    return Choice("dense", reason, dense_bytes, span_bytes), Planner(algorithm)
 
 
 def _passes(

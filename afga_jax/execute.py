@@ -33,7 +33,8 @@ def over_clients(
         chunk = 1 if jax.default_backend() == "cpu" else total
     chunk = min(chunk, total)
     if count is not None:
-        return _first(function, inputs, total, chunk, count)
+        # Traced once, for the shapes of the results and for the loop.
+        return _first(jax.jit(function), inputs, total, chunk, count)
     if chunk == 1:
         return jax.lax.map(function, inputs)
     if chunk == total:

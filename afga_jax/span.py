@@ -60,6 +60,7 @@ def run_cycle(cycle: Cycle, schedule: Schedule) -> tuple[FederatedState, RoundIn
     uploads = jnp.zeros((len(schedule.upload), len(start)), start.dtype)
     form = functools.partial(_form, schedule)
 
+    @jax.jit  # Traced once, for the shapes of the results and for the loop.
     def step(inputs):
         client, step, change, memory = inputs
         model = unravel(start + change)

@@ -9,15 +9,18 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from afga_jax import checks, engine
 from afga_jax.algorithms import FederatedAlgorithm
 from afga_jax.engine import Choice
+from afga_jax.participation import Plan
 from afga_jax.recipe import FederatedState, RoundInfo
+from afga_jax.schedule import Schedule
 from afga_jax.typing import Array, ClientData, PyTree
 
-# Rounds that are scheduled while others run.
+# Rounds of a block: planned by the host while those before run.
 _AHEAD = 8
 # Name of the axis of devices that share a slot.
 _LANES = "lanes"
@@ -28,8 +31,8 @@ class Trainer:
 
     Args:
       algorithm: From `build`.
-      capacity: The largest number of rounds in one call of `run`. The number of rounds
-        is an argument of the program, so one program serves any number up to that.
+      capacity: The largest number of rounds in one call of `run`, a guard. One program
+        serves any number: rounds run in blocks, and how many of a block is an argument.
 
     Attributes:
       choice: The engine that runs the rounds, and why; None before it is known.
@@ -40,9 +43,10 @@ class Trainer:
         self.algorithm = algorithm
         self.capacity = capacity
         self.choice: Choice | None = None
-        self._schedules = None
-        self._pooled = self._copied = self._everywhere = None
-        self._init = jax.jit(algorithm.init)
+        self._planner = None
+        self._pooled = self._copied = self._everywhere = self._block = None
+        options = engine.quick_to_compile()
+        self._init = jax.jit(algorithm.init, compiler_options=options)
 
     def init(self, key: Array, **numbers: float) -> FederatedState:
         """The state before the first round, built by one program."""
@@ -72,13 +76,24 @@ class Trainer:
             )
         data = self._prepared(data)
         self.choose(key)
-        if self._schedules is None:
-            capacity = self.capacity
+        first, parts = int(jnp.ravel(state.round)[0]), []
+        key, state, data = self._placed(key, state, data)
+        end = first + rounds
+        while first < end:
+            block, begin = divmod(first, _AHEAD)
+            count = min(end - first, _AHEAD - begin)
+            # While a block runs, the host plans the next.
+            plans = self._plans_of(key, block)
             state, infos = self._run(
-                key, state=state, data=data, rounds=rounds, capacity=capacity
+                key, state=state, data=data, plans=plans, begin=begin, rounds=count
             )
-            return state, jax.tree.map(lambda x: x[:rounds], infos)
-        return self._run_scheduled(key, state, data, rounds)
+            parts.append(jax.tree.map(lambda x: x[:count], infos))  # noqa: B023
+            first += count
+        infos = jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
+        if self._everywhere is None:
+            return state, infos
+        # All devices hold the same; what follows needs one.
+        return jax.tree.map(lambda x: x.addressable_data(0), (state, infos))
 
     def choose(self, key: Array) -> Choice:
         """Decides on the engine, once; `run` does it by itself.
@@ -87,7 +102,7 @@ class Trainer:
           key: The run's.
         """
         if self.choice is None:
-            self.choice, self._schedules = engine.choose(self.algorithm, key)
+            self.choice, self._planner = engine.choose(self.algorithm, key)
             mesh = None
             if self.choice.devices > 1:
                 mesh = jax.make_mesh((self.choice.devices,), (_LANES,))
@@ -95,28 +110,13 @@ class Trainer:
             self._run = _compiled(self.algorithm, mesh)
         return self.choice
 
-    def _run_scheduled(self, key, state, data, rounds: int):
-        """A few rounds at a time: while they run, the host schedules the next."""
-        first, parts = int(jnp.ravel(state.round)[0]), []
-        key, state, data = self._placed(key, state, data)
-        ahead = min(_AHEAD, self.capacity)
-        for begin in range(0, rounds, ahead):
-            count = min(ahead, rounds - begin)
-            numbers = range(first + begin, first + begin + ahead)
-            state, infos = self._run(
-                key,
-                state=state,
-                data=data,
-                rounds=count,
-                capacity=ahead,
-                schedule=self._schedules(key, numbers),
-            )
-            parts.append(jax.tree.map(lambda x: x[:count], infos))  # noqa: B023
-        infos = jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
-        if self._everywhere is None:
-            return state, infos
-        # All devices hold the same; what follows needs one.
-        return jax.tree.map(lambda x: x.addressable_data(0), (state, infos))
+    def _plans_of(self, key: Array, block: int) -> tuple[Plan, Schedule | None]:
+        """Of the rounds of a block; the last one is kept for calls of few rounds."""
+        name = (np.asarray(jax.random.key_data(key)).tobytes(), block)
+        if self._block is None or self._block[0] != name:
+            rounds = range(block * _AHEAD, (block + 1) * _AHEAD)
+            self._block = (name, self._planner(key, rounds))
+        return self._block[1]
 
     def _placed(self, key, state, data):
         """Copies on all devices that share the work; of the data, only once."""
@@ -185,50 +185,39 @@ def check_clients(data: ClientData, num_clients: int) -> None:
 
 def _compiled(algorithm: FederatedAlgorithm, mesh: Mesh | None) -> Callable:
     """The program of some rounds; on a mesh, its devices share each slot."""
-    jit = functools.partial(
-        jax.jit, donate_argnames="state", static_argnames="capacity"
-    )
+    jit = functools.partial(jax.jit, donate_argnames="state")
     if mesh is None:
         return jit(functools.partial(_rounds, algorithm))
 
-    def rounds(key, *, state, data, rounds, capacity, schedule):
+    def rounds(key, **arguments):
         shared = jax.shard_map(
-            lambda key, state, data, rounds, schedule: _rounds(
-                algorithm,
-                key,
-                state=state,
-                data=data,
-                rounds=rounds,
-                capacity=capacity,
-                schedule=schedule,
-                axis=_LANES,
-            ),
+            lambda key, arguments: _rounds(algorithm, key, axis=_LANES, **arguments),
             mesh=mesh,
             in_specs=PartitionSpec(),
             out_specs=PartitionSpec(),
             # Every device does the same with what they gather, which is not provable.
             check_vma=False,
         )
-        return shared(key, state, data, rounds, schedule)
+        return shared(key, arguments)
 
     return jit(rounds)
 
 
-def _rounds(algorithm, key, *, state, data, rounds, capacity, schedule=None, axis=None):
-    """`rounds` rounds; with a schedule, `[capacity, ...]`, by the span engine."""
+def _rounds(algorithm, key, *, state, data, plans, begin, rounds, axis=None):
+    """`rounds` rounds from the `begin`-th of a block, whose plans are given."""
+    # So that it is traced once, for the shapes and for the loop.
+    round_ = jax.jit(algorithm.round, static_argnames="axis")
 
-    def one(number, state, axis):
-        if schedule is None:
-            return algorithm.round(key, state, data)
-        given = (None, jax.tree.map(lambda x: x[number], schedule))
-        return algorithm.round(key, state, data, *given, axis=axis)
+    def one(number, state):
+        plan, schedule = jax.tree.map(lambda x: x[begin + number], plans)
+        return round_(key, state, data, plan, schedule, axis=axis)
 
-    shape = jax.eval_shape(lambda state: one(0, state, None)[1], state)
-    empty = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), shape)
+    shape = jax.eval_shape(one, jnp.int32(0), state)[1]
+    empty = jax.tree.map(lambda x: jnp.zeros((_AHEAD, *x.shape), x.dtype), shape)
 
     def add(number, carry):
         state, infos = carry
-        state, info = one(number, state, axis)
+        state, info = one(number, state)
         infos = jax.tree.map(lambda all_, x: all_.at[number].set(x), infos, info)
         return state, infos
 

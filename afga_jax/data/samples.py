@@ -156,13 +156,16 @@ def images(
             f"images are {inputs.dtype} of shape {inputs.shape}; give uint8 [samples, "
             "height, width, channels], or use Arrays for what is no image."
         )
-    own_mean, own_std = channel_statistics(inputs)
-    std = own_std if std is None else np.asarray(std)
+    if mean is None or std is None:
+        own_mean, own_std = channel_statistics(inputs)
+        mean = own_mean if mean is None else mean
+        std = own_std if std is None else std
+    std = np.asarray(std)
     checks.number("std", std.min(), above=0, fix="give a std for constant channels")
     return Images(
         inputs=jnp.asarray(inputs),
         targets=jnp.asarray(targets),
-        mean=jnp.asarray(own_mean if mean is None else mean, float),
+        mean=jnp.asarray(mean, float),
         std=jnp.asarray(std, float),
         pad=4 if augment else 0,
         flip=augment,
