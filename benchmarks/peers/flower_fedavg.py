@@ -29,7 +29,7 @@ from benchmarks.peers.work import Work
 FOREVER = 1_000_000
 
 
-class Finished(Exception):  # noqa: N818
+class Finished(Exception):
     """No more rounds are wanted."""
 
 
