@@ -57,7 +57,7 @@ class Asked(NamedTuple):
       out: The folder of all that is written.
       dry_run: Only show what would run.
       tune: Sweep the rates.
-      line: The command, to be repeated.
+      flags: As they were given.
       accelerator: Whether there is one.
     """
 
@@ -67,7 +67,7 @@ class Asked(NamedTuple):
     out: Path
     dry_run: bool
     tune: bool
-    line: str
+    flags: list[str]
     accelerator: bool
 
     @property
@@ -152,7 +152,7 @@ def _table(
 
 def _about(asked: Asked, one: Declaration | Study, seconds: float) -> list[str]:
     """How to make it again, what it took, and on what."""
-    again = asked.line if len(asked.names) == 1 else f"{asked.line}  # {one.name}"
+    again = shlex.join(["python", "-m", "experiments.paper", one.name, *asked.flags])
     versions = record.versions()
     return [
         f"- Command: `{again}`",
@@ -212,9 +212,11 @@ def _read(arguments: Sequence[str]) -> tuple[Asked, bool]:
     scale = chosen.pop("scale", "paper" if accelerator else "small")
     out = Path(chosen.pop("out", RUNS / "paper"))
     chosen.pop("resume", None)
-    line = shlex.join(["python", "-m", "experiments.paper", *arguments[1:]])
-    own = (values.dry_run, values.tune)
-    return Asked(names, chosen, scale, out, *own, line, accelerator), values.list
+    given = [text for text in arguments[1:] if text not in (*names, "all")]
+    if "scale" not in flags.given(values):
+        given.append(f"--scale={scale}")
+    own = (values.dry_run, values.tune, given)
+    return Asked(names, chosen, scale, out, *own, accelerator), values.list
 
 
 if __name__ == "__main__":

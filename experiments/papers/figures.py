@@ -125,7 +125,8 @@ def _curve(panel: "Axes", entry, run, metric: str, style: tuple[str, str]) -> No
     if not np.isfinite(mean).any():
         return
     mark = "o" if len(x) < 4 else None
-    panel.plot(x, mean, dashes, color=color, label=entry.line.label, marker=mark, ms=3)
+    label = entry.line.label.replace("𝓘", r"$\mathcal{I}$")  # fonts lack the letter
+    panel.plot(x, mean, dashes, color=color, label=label, marker=mark, ms=3)
     if len(sample) > 1:
         low, high = mean - deviation, mean + deviation
         panel.fill_between(x, low, high, color=color, alpha=0.18, linewidth=0)

@@ -77,11 +77,15 @@ def reached(name: str, clusters: int, rounds: int) -> Reached:
       rounds: How many.
     """
     algorithm, key = _algorithm(name, clusters), jax.random.key(0)
-    finder, plans = Finder(algorithm.recipe), jax.jit(algorithm.plan)
-    found = [
-        weights(finder.graph(jax.tree.map(np.asarray, plans(key, round))))
-        for round in range(rounds)
-    ]
+    if name == "none":
+        # Everybody who computes uploads what it did: nothing to follow.
+        found = [np.full(_STEPS * _ACTIVE, 1 / _ACTIVE)] * rounds
+    else:
+        finder, plans = Finder(algorithm.recipe), jax.jit(algorithm.plan)
+        found = [
+            weights(finder.graph(jax.tree.map(np.asarray, plans(key, round))))
+            for round in range(rounds)
+        ]
     costs = ledger.costs(algorithm, jax.eval_shape(algorithm.init, key))
     spent = costs.per_round(types.SimpleNamespace(uploads=_ACTIVE), 0)
     effective = [w.sum() ** 2 / (w**2).sum() / len(w) for w in found if w.any()]
@@ -129,10 +133,14 @@ def _algorithm(name: str, clusters: int) -> FederatedAlgorithm:
     given = {"num_clients": _CLIENTS, "active": _ACTIVE, "local_steps": _STEPS}
     if name == "none":
         return build("fedamsgrad", task, **given)
-    # A random graph twice as dense as it must be to be connected.
-    graph = (lambda n: topology.random(n, seed=0)) if name == "random" else name
     algo = "afga" if clusters == 1 else "cafga"
+    graph = _random if name == "random" else name
     return build(algo, task, num_clusters=clusters, topology=graph, **given)
+
+
+def _random(n: int) -> np.ndarray:
+    """Twice as dense as a random graph must be to be connected."""
+    return topology.random(n, density=2 * np.log(n) / n)
 
 
 def _label(one: Reached) -> str:

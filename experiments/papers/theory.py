@@ -55,54 +55,65 @@ def write(scale: str, out: Path, kept: Path) -> list[str]:
 
 
 def _table(points: Sequence[Point]) -> str:
-    body = []
-    for axis, algo, ours, theirs in _fits(points):
-        verdict = "holds" if ours <= theirs + 0.05 else "does not"
-        body.append(
-            [_NAMES[axis], _LABELS[algo], f"{ours:+.2f}", f"{theirs:+.1f}", verdict]
-        )
     parts = []
-    if body:
-        head = ["‖∇f‖² against", "", "slope", "of the bound", "the bound"]
-        parts.append(grid(head, body))
+    fits = [
+        [
+            _NAMES[axis] + (f", R = {rounds}" if axis != "R" else ""),
+            _LABELS[algo],
+            f"{ours:+.2f} ± {error:.2f}",
+            f"{SLOPES[algo][axis]:+.1f}",
+        ]
+        for axis, algo, rounds, ours, error in _fits(points)
+    ]
+    if fits:
+        head = ["slope of ‖∇f‖² against", "", "measured", "bound's leading term"]
+        parts.append(grid(head, fits))
+        parts.append("± is the standard error over seeds of slopes fitted to each.")
     lines = [
         [
             one.axis,
             _LABELS[one.algo],
+            f"{one.rounds}",
             "–" if one.x is None else f"{one.x:.4g}",
             f"{one.values.mean():.4f} ± {one.values.std(ddof=1):.4f}",
             {True: "yes", False: "no", None: "–"}[one.holds],
         ]
         for one in points
     ]
-    head = ["axis", "", "value", "mean ‖∇f‖²", "conditions hold"]
+    head = ["axis", "", "R", "value", "mean ‖∇f‖²", "theory's conditions hold"]
     parts.append(grid(head, lines))
     parts.append(trial.__doc__.split("\n\n")[1].replace("\n", " "))
     return "\n\n".join(parts) + "\n"
 
 
-def _fits(points: Sequence[Point]) -> list[tuple[str, str, float, float]]:
-    """Axis, algorithm, measured slope, the theory's."""
+def _fits(points: Sequence[Point]) -> list[tuple[str, str, int, float, float]]:
+    """Axis, algorithm, R, the slope's mean over seeds and its standard error."""
     found = []
-    for algo, slopes in SLOPES.items():
-        for axis, theirs in slopes.items():
-            here = _of(points, axis, algo)
-            if len(here) > 1:
-                means = [one.values.mean() for one in here]
-                found.append((axis, algo, slope([p.x for p in here], means), theirs))
+    for here in _curves(points):
+        first = here[0]
+        if first.axis in SLOPES[first.algo] and len(here) > 1:
+            x = [one.x for one in here]
+            each = [slope(x, y) for y in np.array([one.values for one in here]).T]
+            error = np.std(each, ddof=1) / np.sqrt(len(each))
+            about = (first.axis, first.algo, first.rounds)
+            found.append((*about, float(np.mean(each)), float(error)))
     return found
 
 
-def _of(points: Sequence[Point], axis: str, algo: str) -> list[Point]:
-    found = [one for one in points if (one.axis, one.algo) == (axis, algo)]
-    return sorted(found, key=lambda one: one.x or 0)
+def _curves(points: Sequence[Point]) -> list[list[Point]]:
+    """Points that differ in what is varied only."""
+    groups: dict[tuple, list[Point]] = {}
+    for one in points:
+        rounds = None if one.axis == "R" else one.rounds
+        groups.setdefault((one.axis, one.algo, rounds), []).append(one)
+    return [sorted(some, key=lambda one: one.x or 0) for some in groups.values()]
 
 
 def _csv(points: Sequence[Point]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(
-        ["axis", "algorithm", "value", "mean", "std", "seeds", "conditions"]
+        ["axis", "algorithm", "R", "value", "mean", "std", "seeds", "conditions"]
     )
     for one in points:
         x, holds = one.x, one.holds
@@ -110,6 +121,7 @@ def _csv(points: Sequence[Point]) -> str:
             [
                 one.axis,
                 one.algo,
+                one.rounds,
                 "" if x is None else x,
                 one.values.mean(),
                 one.values.std(ddof=1),
@@ -123,9 +135,10 @@ def _csv(points: Sequence[Point]) -> str:
 def _draw(points: Sequence[Point], path: Path) -> None:
     figure = figures.blank(9.0, 7.5)
     axes = figure.subplots(2, 2, sharey=True).ravel()
-    for panel, axis in zip(axes, _NAMES, strict=True):
-        for number, algo in enumerate(SLOPES):
-            _measured(panel, _of(points, axis, algo), figures.COLORS[number])
+    places = dict(zip(_NAMES, axes, strict=True))
+    for here in _curves(points):
+        _measured(places[here[0].axis], here)
+    for axis, panel in places.items():
         figures.label_axes(panel, _NAMES[axis], "mean of ‖∇f‖² over rounds")
         panel.set_yscale("log")
         if axis != "ρ":
@@ -135,24 +148,26 @@ def _draw(points: Sequence[Point], path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-def _measured(panel: "Axes", here: Sequence[Point], color: str) -> None:
+def _measured(panel: "Axes", here: Sequence[Point]) -> None:
     """Points with their deviation, and the bound's slope through the middle one."""
-    if not here:
-        return
-    first = here[0]
-    label, means = _LABELS[first.algo], np.array([p.values.mean() for p in here])
+    first, means = here[0], np.array([one.values.mean() for one in here])
+    color = figures.COLORS[list(SLOPES).index(first.algo)]
+    # R is an axis of its own in the first panel.
+    long = first.axis != "R" and first.rounds > trial.ROUNDS[0]
+    label = _LABELS[first.algo] + (f", R = {first.rounds}" if long else "")
     if first.x is None:  # no ρ: the same whatever the graph
-        panel.axhline(means[0], color=color, label=label)
+        panel.axhline(means[0], color=color)
         return
     x = np.array([one.x for one in here])
     deviations = [one.values.std(ddof=1) for one in here]
-    joined = "o" if first.axis == "ρ" else "o-"
-    panel.errorbar(x, means, deviations, fmt=joined, color=color, label=label, ms=4)
+    shape = ("s" if long else "o") + ("" if first.axis == "ρ" else "-")
+    face = "white" if long else color
+    panel.errorbar(x, means, deviations, fmt=shape, color=color, mfc=face, label=label)
     theirs = SLOPES[first.algo].get(first.axis)
     if theirs is not None and len(here) > 1:
         middle = len(here) // 2
         bound = means[middle] * (x / x[middle]) ** theirs
-        text = f"{label}, the bound's slope"
+        text = f"{_LABELS[first.algo]}: slope of the bound's leading term"
         panel.plot(x, bound, "--", color=color, linewidth=1, label=text)
 
 
