@@ -52,6 +52,10 @@ def measure(section: Section, *, passive: bool = False) -> dict:
         print("  measuring", flush=True)
         laps = contest.laps(section.repeats, section.rounds)
         results = contest.ask_all(result=True)
+    if section.per_gradient:
+        for name in [n for n, r in results.items() if not r["gradients per round"]]:
+            contest.missing[name] = "no gradient of these rounds reached an upload"
+            del results[name]
     rows = {
         name: {"seconds": summary(_unit(section, laps[name], result)), **result}
         for name, result in results.items()

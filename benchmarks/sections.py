@@ -164,8 +164,8 @@ def _mlp(num_clients: int, minutes: float, aim: float, **options) -> Section:
         targets=(Ratio(TORCH, HERE, at_least=aim),),
         note="The first line leaves the choice of the engine to `auto`. PyTorch and "
         "`kernels` compute all 120 gradients of a round, the others only those that "
-        "reach an upload, which at large N are few: the column of gradients says how "
-        "many, and most of the ratio to PyTorch is work left out, not work done faster.",
+        "reach an upload, which at large N are few (see the column of gradients). Only "
+        "`kernels` against PyTorch is the same work done faster or slower.",
         **options,
     )
 
@@ -192,9 +192,9 @@ SECTIONS = {
         minutes=4,
         rounds=16,
         targets=(Ratio("N=100,000", "N=100", at_most=2.0),),
-        note="**The rounds do not compute the same number of gradients.** With M fixed, "
-        "ever fewer of them reach an upload as N grows, and those that do not are left "
-        "out: see the column of gradients. This is the cost of a round as it is run; "
+        note="**The rounds do not compute the same number of gradients.** With M "
+        "fixed, ever fewer of them reach an upload as N grows, and those that do not "
+        "are left out: see the column of gradients. This is the cost of a round as it is run; "
         "the section `participation` has the cost of a gradient.",
     ),
     "participation": Section(
