@@ -194,8 +194,8 @@ SECTIONS = {
         targets=(Ratio("N=100,000", "N=100", at_most=2.0),),
         note="**The rounds do not compute the same number of gradients.** With M "
         "fixed, ever fewer of them reach an upload as N grows, and those that do not "
-        "are left out: see the column of gradients. This is the cost of a round as it is run; "
-        "the section `participation` has the cost of a gradient.",
+        "are left out: see the column of gradients. This is the cost of a round as it "
+        "is run; the section `participation` has the cost of a gradient.",
     ),
     "participation": Section(
         "Cost against N at 1 % participation: AFGA, ring, MLP 784-100-10",
