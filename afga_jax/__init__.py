@@ -25,6 +25,7 @@ from afga_jax.server import (
     fedyogi,
 )
 from afga_jax.train import Trainer, fit, over_seeds
+from afga_jax.trained import load
 from afga_jax.typing import Batch, ClientData, Task
 
 __version__ = "0.1.0"
@@ -54,6 +55,7 @@ __all__ = [
     "fit",
     "gossip",
     "kernels",
+    "load",
     "mixing",
     "over_seeds",
     "participation",

@@ -68,8 +68,8 @@ def gather(rows: PyTree, axis: str | None) -> PyTree:
 
 
 def _first(function, inputs, total: int, chunk: int, count: Array) -> PyTree:
-    shapes = jax.eval_shape(jax.vmap(function), inputs)
-    results = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    shapes = jax.eval_shape(function, jax.tree.map(lambda x: x[0], inputs))
+    results = jax.tree.map(lambda x: jnp.zeros((total, *x.shape), x.dtype), shapes)
 
     def run(number, results):
         # The last chunk is moved back to end with the rows; rows that ran before run

@@ -16,6 +16,10 @@ from afga_jax import checks
 from afga_jax.typing import Array, Batch, PyTree
 
 
+# Images whose sums are taken at a time: few enough for 32-bit sums of squares.
+_IMAGES = 512
+
+
 class Source(Protocol):
     """Samples by their index; a pytree."""
 
@@ -175,8 +179,7 @@ def images(
 def channel_statistics(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation of each channel, in units of the full range.
 
-    They come from the histogram of the bytes, so they are exact and need no second,
-    wider copy of the images.
+    From sums of whole numbers, so they are exact and need no wider copy of the images.
 
     Args:
       inputs: uint8 `[samples, height, width, channels]`.
@@ -184,15 +187,18 @@ def channel_statistics(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Returns:
       Two float64 arrays `[channels]`.
     """
-    levels = np.arange(256) / 255
-    channels = range(inputs.shape[-1])
-    counts = np.stack(
-        [np.bincount(inputs[..., c].ravel(), minlength=256) for c in channels]
-    )
-    weights = counts / counts.sum(axis=1, keepdims=True)
-    mean = weights @ levels
-    variance = (weights * (levels[None] - mean[:, None]) ** 2).sum(axis=1)
-    return mean, np.sqrt(variance)
+    pixels = inputs[0].size
+    total, squares = np.zeros(pixels, np.uint64), np.zeros(pixels, np.uint64)
+    for start in range(0, len(inputs), _IMAGES):
+        some = inputs[start : start + _IMAGES].reshape(-1, pixels).astype(np.uint32)
+        total += some.sum(0, dtype=np.uint32)
+        squares += np.einsum("ij,ij->j", some, some)
+    count = inputs.size // inputs.shape[-1]
+    total, squares = (x.reshape(-1, inputs.shape[-1]).sum(0) for x in (total, squares))
+    mean = total / (255 * count)
+    # Multiplied out in whole numbers: no digits cancel.
+    spread = [count * int(q) - int(t) ** 2 for q, t in zip(squares, total, strict=True)]
+    return mean, np.sqrt(np.array(spread, float)) / (255 * count)
 
 
 def cropped(images: Array, offsets: Array, pad: int) -> Array:

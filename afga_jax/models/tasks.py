@@ -36,8 +36,12 @@ def classifier(
     >>> params["head"]["kernel"].shape, stats
     ((100, 3), ())
     """
-    sample = jax.ShapeDtypeStruct((1, *input_shape), input_dtype)
-    shapes = jax.eval_shape(model.init, jax.random.key(0), sample)
+
+    @jax.jit  # Traced once, for all who ask for shapes.
+    def variables_of(key):
+        return model.init(key, jnp.zeros((1, *input_shape), input_dtype))
+
+    shapes = jax.eval_shape(variables_of, jax.random.key(0))
     unknown = set(shapes) - {"params", "batch_stats"}
     if unknown:
         raise ValueError(
@@ -47,7 +51,7 @@ def classifier(
     keeps_stats = "batch_stats" in shapes
 
     def init(key):
-        variables = model.init(key, jnp.zeros(sample.shape, sample.dtype))
+        variables = variables_of(key)
         return variables["params"], variables.get("batch_stats", ())
 
     def loss(params, stats, batch, key, train):
