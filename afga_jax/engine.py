@@ -53,7 +53,9 @@ class Choice(NamedTuple):
     devices: int = 1
 
     def __str__(self) -> str:
-        return f"{self.engine} engine, {_size(self.bytes)} of models: {self.reason}"
+        where = f" on {self.devices} devices" if self.devices > 1 else ""
+        held = _size(self.bytes)
+        return f"{self.engine} engine{where}, {held} of client models: {self.reason}"
 
 
 class Planner:

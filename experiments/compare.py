@@ -21,7 +21,7 @@ from absl import flags as absl_flags
 from afga_jax import ALGORITHMS, checks, record, report
 from afga_jax.record import Run, write_text
 from afga_jax.settings import resolve
-from experiments import command, flags, runner
+from experiments import command, cores, flags, runner
 from experiments.folder import RUNS
 from experiments.progress import Display
 from experiments.training import Diverged
@@ -119,6 +119,7 @@ def _read(arguments: Sequence[str]) -> tuple[list[str], list[str], dict[str, Any
     except ValueError as error:
         raise command.UsageError(str(error)) from error
     given.pop("resume", None)
+    cores.use(given.get("cpu_devices"))
     return folders, algorithms, given
 
 

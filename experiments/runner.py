@@ -27,7 +27,7 @@ from afga_jax.experiment import from_config
 from afga_jax.record import Record, Run
 from afga_jax.settings import resolve
 from afga_jax.summary import summarise
-from experiments import flags, folder, interrupts, loop
+from experiments import cores, flags, folder, interrupts, loop
 from experiments.interrupts import Interrupted
 from experiments.programs import Programs
 from experiments.progress import Display
@@ -99,7 +99,9 @@ def main(dataset: str, usage: str = "", arguments: Sequence[str] | None = None) 
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
-    sys.exit(execute(flags.given(values), dataset))
+    given = flags.given(values)
+    cores.use(given.get("cpu_devices"))
+    sys.exit(execute(given, dataset))
 
 
 def execute(given: Mapping[str, Any], dataset: str) -> int:
@@ -167,6 +169,7 @@ def _run(training: Training, writer: Record, display: Display, about, new: bool)
         if not training.restore(states):
             training.start()
         display.begin(config, facts, writer.folder, training.done)
+        display.say(training.engine)
         more = {"engine": training.engine, **about}
         writer.configure(config.to_dict(), facts=facts, **more)
         metrics = writer.resume(lambda row: _is_kept(row, config, training.done))

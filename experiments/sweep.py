@@ -23,7 +23,7 @@ from afga_jax import record, report, settings
 from afga_jax.config import Config
 from afga_jax.experiment import from_config
 from afga_jax.record import Run, write_text
-from experiments import command, grid, runner, together
+from experiments import command, cores, grid, runner, together
 from experiments.folder import RUNS
 from experiments.grid import Cell
 from experiments.programs import Programs
@@ -46,6 +46,7 @@ def sweep(arguments: Sequence[str]) -> int:
         asked = grid.read(arguments, usage=__doc__)
     except ValueError as error:
         raise command.UsageError(str(error)) from error
+    cores.use(asked.given.get("cpu_devices"))
     given = {k: v for k, v in asked.given.items() if k not in ("out", "resume")}
     name = f"sweep_{given.get('dataset', DATASET)}"
     out = Path(asked.given.get("out", RUNS / name))

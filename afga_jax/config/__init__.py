@@ -203,6 +203,9 @@ class Config:
     client_chunk: int | None = option("run", "Clients run side by side; by platform.")
     engine: str | None = option("run", "How rounds are computed; auto: by cost.")
     wave_width: int | None = option("run", "Gradients in a slot of engine span.")
+    cpu_devices: int | None = own(
+        "run", "Devices that a CPU is split into; else one per core.", at_least=1
+    )
     precision: str | None = own(
         "run", "Of matrix products; else JAX's.", choices=("default", "high", "highest")
     )

@@ -15,7 +15,6 @@ from flax import struct
 from afga_jax import checks
 from afga_jax.typing import Array, Batch, PyTree
 
-
 # Images whose sums are taken at a time: few enough for 32-bit sums of squares.
 _IMAGES = 512
 
