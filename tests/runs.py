@@ -25,6 +25,7 @@ def programs(algo="afga", **changes):
     config = CONFIG.replace(algo=algo, **changes)
     clustered = ("cafga", "cafga_adapted", "fedcluster", "hafed", "hafed_active")
     options = {"num_clusters": 2, "mix_every": 1} if algo in clustered else {}
+    options["engine"] = config.engine or "auto"
     task = toy.logistic(norm=algo != "sgd")
     algorithm = afga_jax.build(
         algo, task, num_clients=8, active=4, local_steps=2, **options

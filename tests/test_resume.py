@@ -38,3 +38,17 @@ def test_several_seeds_and_calls_of_any_length(tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "SECONDS_PER_CALL", 0.0)  # a round in each call
     parts = stopped_and_resumed(config, tmp_path / "parts", programs)
     runs.assert_same(whole, parts, programs)
+
+
+@pytest.mark.parametrize("algo", ["cafga", "scaffold"])
+def test_the_span_engine_in_a_new_process_that_saw_other_rounds(algo, tmp_path):
+    programs = runs.programs(algo, engine="span", rounds=19)
+    config = programs.experiment.config
+    whole = runner.run(config, tmp_path / "whole", programs=programs)
+    assert programs.trainer.choice.engine == "span"
+    display = runs.Interrupting(17)
+    with pytest.raises(Interrupted):
+        runner.run(config, tmp_path / "parts", programs=programs, display=display)
+    new = runs.programs(algo, engine="span", rounds=19)
+    parts = runner.run(config, tmp_path / "parts", programs=new, resume=True)
+    runs.assert_same(whole, parts, programs)
