@@ -50,14 +50,12 @@ def measure(section: Section, *, passive: bool = False) -> dict:
         print("  warming up", flush=True)
         contest.ask_all(rounds=1)
         print("  measuring", flush=True)
-        laps = contest.laps(section.repeats, section.rounds)
+        laps = contest.laps(
+            section.repeats, section.rounds, per_gradient=section.per_gradient
+        )
         results = contest.ask_all(result=True)
-    if section.per_gradient:
-        for name in [n for n, r in results.items() if not r["gradients per round"]]:
-            contest.missing[name] = "no gradient of these rounds reached an upload"
-            del results[name]
     rows = {
-        name: {"seconds": summary(_unit(section, laps[name], result)), **result}
+        name: {"seconds": summary(laps[name]), **result}
         for name, result in results.items()
     }
     return {
@@ -78,12 +76,6 @@ def device_flags(devices: int | None) -> dict[str, str]:
     """The environment that makes so many devices of the CPU; None: one per core."""
     count = f"--xla_force_host_platform_device_count={devices or CORES}"
     return {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {count}"}
-
-
-def _unit(section: Section, laps: list[float], result: dict) -> list[float]:
-    if not section.per_gradient:
-        return laps
-    return [lap / result["gradients per round"] for lap in laps]
 
 
 def _export(section: Section, path: pathlib.Path) -> str | None:

@@ -40,18 +40,19 @@ class Contestant:
         self._gradients = self._planned = self._rounds = 0
         self.engine = str(self._trainer.choose(self._key))
 
-    def run(self, rounds: int) -> float:
-        """Seconds of some rounds."""
+    def run(self, rounds: int) -> dict:
+        """Seconds of some rounds, and the gradients that were computed."""
         start = time.perf_counter()
         self._state, info = self._trainer.run(
             self._key, self._state, self.problem.clients, rounds
         )
         jax.block_until_ready((self._state, info))
         seconds = time.perf_counter() - start
-        self._gradients += int(info.needed.sum())
+        gradients = int(info.needed.sum())
+        self._gradients += gradients
         self._planned += int(info.gradients.sum())
         self._rounds += rounds
-        return seconds
+        return {"seconds": seconds, "gradients": gradients}
 
     def result(self) -> dict:
         """What became of the model, what was computed, and the peak memory in GB."""
@@ -99,7 +100,7 @@ def serve(requests, answers) -> None:
             contestant = Contestant(**request)
             answer = {"engine": contestant.engine}
         elif "rounds" in request:
-            answer = {"seconds": contestant.run(request["rounds"])}
+            answer = contestant.run(request["rounds"])
         else:
             answer = contestant.result()
         answers.write(json.dumps(answer) + "\n")

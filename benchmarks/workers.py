@@ -119,17 +119,26 @@ class Contest:
         answers = {name: self.ask(name, **request) for name in list(self.workers)}
         return {name: answer for name, answer in answers.items() if answer is not None}
 
-    def laps(self, repeats: int, rounds: int) -> dict[str, list[float]]:
-        """Seconds per round, by contestant; repeats are interleaved.
+    def laps(
+        self, repeats: int, rounds: int, *, per_gradient: bool = False
+    ) -> dict[str, list[float]]:
+        """Seconds per round or gradient, by contestant; repeats are interleaved.
 
         Args:
           repeats: Laps of each.
           rounds: Of one lap.
+          per_gradient: Divide a lap by the gradients that it computed; who computed
+            none drops out.
         """
         laps = {name: [] for name in self.workers}
         for _ in range(repeats):
             for name, answer in self.ask_all(rounds=rounds).items():
-                laps[name].append(answer["seconds"] / rounds)
+                count = answer["gradients"] if per_gradient else rounds
+                if count:
+                    laps[name].append(answer["seconds"] / count)
+        for name in [n for n in self.workers if len(laps[n]) < repeats]:
+            del self.workers[name]
+            self.missing[name] = "a lap had no gradient that reaches an upload"
         return {name: laps[name] for name in self.workers}
 
 
