@@ -3,7 +3,7 @@
     python -m benchmarks.environments [NAME ...]
 
 Each is a folder `benchmarks/.venv-NAME`, which git ignores. One that cannot be made is
-taken away again, and the reason kept beside it, so that benchmarks can say why a peer
+emptied again but for the reason, so that benchmarks can say why a peer
 is missing.
 """
 
@@ -62,17 +62,18 @@ def interpreter(
     if name not in PACKAGES:
         raise ValueError(f"no environment {name!r}; known: {', '.join(PACKAGES)}.")
     folder = HERE / f".venv-{name}"
-    python, failed = folder / "bin" / "python", HERE / f".venv-{name}-failed"
+    python, failed = folder / "bin" / "python", folder / "failed.txt"
     if python.exists():
         return python, None
     if failed.exists() and not again:
         return None, failed.read_text().strip()
     print(f"making {folder.name} with {', '.join(PACKAGES[name])}", flush=True)
+    shutil.rmtree(folder, ignore_errors=True)
     reason = _made(folder, python, name)
     if reason is None:
-        failed.unlink(missing_ok=True)
         return python, None
     shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
     failed.write_text(reason + "\n")
     return None, reason
 
