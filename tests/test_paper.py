@@ -255,7 +255,9 @@ def test_the_rates_on_trial_are_the_theorys():
 def test_slopes_are_fitted_to_each_seed():
     x = [2.0, 4.0, 8.0]
     points = [
-        trial.Point("M", "afga", 256, one, np.array([one**-0.5, one**-0.3]), True)
+        trial.Point(
+            "M", "afga", 256, one, np.array([one**-0.5, one**-0.3]), "ring", True
+        )
         for one in x
     ]
     ((axis, algo, rounds, mean, error),) = theory._fits(points)

@@ -30,8 +30,8 @@ _LETTERS_PER_INCH = 11
 def draw(declaration: Declaration, pairs: Sequence[Pair], path: Path) -> None:
     """Draws the runs of a table or a figure.
 
-    Lines are means over seeds, bands one standard deviation. Dotted lines are the
-    paper's final accuracies, where the runs have the paper's size.
+    Lines are means over seeds, bands one standard deviation. Triangles at the end are
+    the paper's final accuracies, where the runs have the paper's size.
 
     Args:
       declaration: Which.
@@ -132,4 +132,5 @@ def _curve(panel: "Axes", entry, run, metric: str, style: tuple[str, str]) -> No
         panel.fill_between(x, low, high, color=color, alpha=0.18, linewidth=0)
     number = entry.line.published
     if number and metric == "test_accuracy" and run.config["scale"] == "paper":
-        panel.axhline(number.accuracy, color=color, linestyle=":", linewidth=1)
+        at, label = (x[-1:], [number.accuracy]), "the paper's final accuracy"
+        panel.plot(*at, "<", color=color, label=label, ms=6, clip_on=False)

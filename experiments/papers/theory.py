@@ -139,7 +139,8 @@ def _draw(points: Sequence[Point], path: Path) -> None:
     for here in _curves(points):
         _measured(places[here[0].axis], here)
     for axis, panel in places.items():
-        figures.label_axes(panel, _NAMES[axis], "mean of ‖∇f‖² over rounds")
+        left = axis in ("R", "M")
+        figures.label_axes(panel, _NAMES[axis], "mean of ‖∇f‖²" if left else "")
         panel.set_yscale("log")
         if axis != "ρ":
             panel.set_xscale("log", base=2)
@@ -154,7 +155,10 @@ def _measured(panel: "Axes", here: Sequence[Point]) -> None:
     color = figures.COLORS[list(SLOPES).index(first.algo)]
     # R is an axis of its own in the first panel.
     long = first.axis != "R" and first.rounds > trial.ROUNDS[0]
-    label = _LABELS[first.algo] + (f", R = {first.rounds}" if long else "")
+    label = _LABELS[first.algo] + (f", R = {first.rounds}" if first.axis != "R" else "")
+    if first.axis == "ρ":
+        for one in here:
+            _name(panel, one)
     if first.x is None:  # no ρ: the same whatever the graph
         panel.axhline(means[0], color=color)
         return
@@ -167,8 +171,16 @@ def _measured(panel: "Axes", here: Sequence[Point]) -> None:
     if theirs is not None and len(here) > 1:
         middle = len(here) // 2
         bound = means[middle] * (x / x[middle]) ** theirs
-        text = f"{_LABELS[first.algo]}: slope of the bound's leading term"
+        text = f"{_LABELS[first.algo]}, the bound's slope"
         panel.plot(x, bound, "--", color=color, linewidth=1, label=text)
+
+
+def _name(panel: "Axes", one: Point) -> None:
+    if one.x is not None:
+        where = (one.x, one.values.mean())
+        side = "left" if one.x < 0.5 else "right"
+        near = {"xytext": (0, -14), "textcoords": "offset points", "ha": side}
+        panel.annotate(one.topology, where, fontsize=8, **near)
 
 
 STUDY = Study(

@@ -55,6 +55,7 @@ class Point(NamedTuple):
       rounds: R.
       x: The value of what was varied; None: the algorithm has none.
       values: Mean over rounds of ‖∇f‖², one for each seed.
+      topology: Its name; None: there is none.
       holds: Whether all that the theory asks for holds; None: it asks for nothing.
     """
 
@@ -63,6 +64,7 @@ class Point(NamedTuple):
     rounds: int
     x: float | None
     values: np.ndarray
+    topology: str | None
     holds: bool | None
 
 
@@ -109,7 +111,8 @@ class Bench:
             holds = all(one["holds"] for one in content["theory"].values())
         squares = np.array(content["squares"])
         x = None if x is None else float(x)
-        return Point(axis, config.algo, config.rounds, x, squares, holds)
+        about = (axis, config.algo, config.rounds, x)
+        return Point(*about, squares, config.topology, holds)
 
     def _measured(self, config: Config) -> dict[str, Any]:
         # The facts depend on the number of rounds; what is compiled does not.
