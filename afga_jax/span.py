@@ -56,7 +56,8 @@ def run_cycle(cycle: Cycle, schedule: Schedule) -> tuple[FederatedState, RoundIn
     clients = len(schedule.memory_client)
     controls = rows.take(state.controls, schedule.memory_client)
     memories = cycles.fresh(recipe, state.params, state.stats, controls, clients)[1]
-    table = jnp.zeros((len(schedule.rows), len(start)), start.dtype)
+    # The last row takes what padding writes.
+    table = jnp.zeros((len(schedule.rows) + 1, len(start)), start.dtype)
     uploads = jnp.zeros((len(schedule.upload), len(start)), start.dtype)
     form = functools.partial(_form, schedule)
 
@@ -65,8 +66,13 @@ def run_cycle(cycle: Cycle, schedule: Schedule) -> tuple[FederatedState, RoundIn
         client, step, change, memory = inputs
         model = unravel(start + change)
         increment, *rest = cycles.step_client(cycle, step, client, model, memory)
-        increment = ravel_pytree(increment._replace(shared=()))[0]
-        return change + increment if cumulative else increment, *rest
+        increment = increment._replace(shared=())
+        if cumulative:
+            increment = jax.tree.map(jnp.add, unravel(change), increment)
+        if axis is not None:
+            # One array to send, not one for each of the model's.
+            increment = ravel_pytree(increment)[0]
+        return increment, *rest
 
     def slot(number, carry):
         table, uploads, memories, sums = carry
@@ -86,7 +92,7 @@ def run_cycle(cycle: Cycle, schedule: Schedule) -> tuple[FederatedState, RoundIn
             step, inputs, chunk=recipe.chunk, count=real if lanes > 1 else None
         )
         increments, memory_now, *measured = gather(results, axis)
-        table = table.at[row].set(increments, mode="drop")
+        table = _write(table, row, increments)
         memories = rows.put(memories, memory, memory_now)
         sums = jax.tree.map(lambda a, x: a + x.sum(0), sums, tuple(measured))
         uploads = jax.lax.fori_loop(
@@ -150,6 +156,26 @@ def _rows_at(table: Array, row: Array) -> Array:
         # A slice fuses with what follows; XLA on CPU copies what it gathers.
         return jax.lax.dynamic_index_in_dim(table, row[0])
     return table[row]
+
+
+def _write(table: Array, row: Array, increments: PyTree) -> Array:
+    """Puts each lane's increment into its row, array by array.
+
+    As updates of slices these happen in place. Joined to one row first, an increment
+    would be put together number by number: XLA on CPU fuses that into the update.
+    """
+    offset = 0
+    for leaf in jax.tree.leaves(increments):
+        parts = leaf.reshape(len(row), -1).astype(table.dtype)
+        if len(row) <= 8:
+            for lane in range(len(row)):
+                part = parts[lane : lane + 1]
+                at = (row[lane], jnp.asarray(offset, row.dtype))
+                table = jax.lax.dynamic_update_slice(table, part, at)
+        else:
+            table = table.at[row, offset : offset + parts.shape[1]].set(parts)
+        offset += parts.shape[1]
+    return table
 
 
 def _upload(schedule: Schedule, form, table: Array, number: Array, uploads: Array):

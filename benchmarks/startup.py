@@ -33,10 +33,11 @@ def child(programs: str) -> dict[str, float]:
     from afga_jax.checkpoint import Checkpoints
     from afga_jax.experiment import from_config
     from afga_jax.settings import resolve
-    from experiments import runner
+    from experiments import cores, runner
     from experiments.programs import Programs
     from experiments.training import Training
 
+    cores.use()
     seconds = {"import": _since_start()}
     given = {"algo": _ALGO.value, "scale": "small", "dataset": _DATASET.value}
     config = resolve(given).config

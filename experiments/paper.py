@@ -34,7 +34,7 @@ from absl import flags as absl_flags
 
 from afga_jax import record, report
 from afga_jax.record import write_text
-from experiments import command, flags, papers, runner, sweep, together
+from experiments import command, cores, flags, papers, runner, sweep, together
 from experiments.folder import RUNS
 from experiments.papers import cells, estimate, figures, hours, tables
 from experiments.papers.cells import Entry
@@ -208,6 +208,7 @@ def _read(arguments: Sequence[str]) -> tuple[Asked, bool]:
     if names == ["all"]:
         names = list(papers.NAMES)
     chosen = flags.given(values)
+    cores.use(chosen.get("cpu_devices"))
     accelerator = jax.default_backend() != "cpu"
     scale = chosen.pop("scale", "paper" if accelerator else "small")
     out = Path(chosen.pop("out", RUNS / "paper"))
