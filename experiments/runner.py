@@ -3,7 +3,8 @@
 A folder holds one run (`afga_jax.record`) and its newest states (`checkpoints/`). It is
 never overwritten: without `--resume` a folder that holds a run is refused. Stopped at
 any moment, even by kill -9, a run that is resumed ends with the same numbers, bit for
-bit, as one that was never stopped. `folder.refused` says what may differ then.
+bit, as one that was never stopped, on one kind of machine with the same number of
+devices. `folder.refused` says what may differ then.
 
 Exit codes: 0 done; 1 an error, said in one line; 2 the flags were not understood; 130
 stopped by Ctrl-C or SIGTERM.

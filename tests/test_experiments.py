@@ -179,6 +179,8 @@ def test_killed_at_any_moment(algo, tmp_path, monkeypatch):
     process = start(
         *(tmp_path, "digits", f"--algo={algo}", f"--out={out}", "--scale=smoke"),
         *("--rounds=50", "--eval_every=3", "--checkpoint_every=1"),
+        # As many as this process has: with more, sums are taken in another order.
+        "--cpu_devices=1",
     )
     wait_for_lines(process, out, 2)
     time.sleep(np.random.default_rng(len(algo)).uniform(0, 0.5))
