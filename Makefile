@@ -1,15 +1,18 @@
 # On a fresh clone both create .venv and install the package: `make demo` compares three
-# algorithms on built-in data, `make test` runs the tests.
+# algorithms on built-in data, `make test` runs the tests but for the slow ones.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint install clean
+.PHONY: demo test slow lint install clean
 
 test: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/python -m pytest -n 2 -q
+	$(BIN)/python -m pytest -n 2 -q -m "not slow"
+
+slow: install
+	$(BIN)/python -m pytest -n 2 -q -m slow
 
 demo: install
 	$(BIN)/python -m experiments.compare --dataset=digits --algos=fedamsgrad,afga,cafga --num_seeds=3 --out=runs/demo
