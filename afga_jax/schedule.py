@@ -33,9 +33,6 @@ class Sizes(NamedTuple):
     reads: int
     memories: int
 
-    def fits(self, capacity: "Sizes") -> bool:
-        return all(a <= b for a, b in zip(self, capacity, strict=True))
-
 
 class Schedule(NamedTuple):
     """What the span engine runs in one cycle, `[...]` padded to a capacity.
