@@ -16,7 +16,6 @@ from afga_jax.models.layers.windows import (
     mirrored_padding,
     pad,
     taps,
-    under,
 )
 from afga_jax.typing import Array
 
@@ -94,26 +93,41 @@ def _backward_cpu(inputs, kernel, gradient, *, strides, padding):
     )
     spread, mirrored = pad(gradient, pads, strides), kernel[::-1, ::-1, 0]
     d_inputs = materialise(partial(filtered, strides=(1, 1)), spread, mirrored)
-    d_kernel = _kernel_gradient(pad(inputs, padding), gradient, window, strides)
-    return d_inputs, d_kernel[:, :, None]
+    d_mirrored = _kernel_gradient(inputs, spread, window)
+    return d_inputs, d_mirrored[::-1, ::-1, None]
 
 
-def _kernel_gradient(padded, gradient, window, strides):
-    """∂k[i, j, c] = Σ x[b, s·h + i, s·w + j, c] · ∂y[b, h, w, c], sample by sample.
+def _kernel_gradient(inputs, spread, window):
+    """∂k[−i, −j, c] = Σ x[b, h, w, c] · s[b, h + i, w + j, c], a few rows at a time.
 
-    One accumulator per tap and output column; sums over rows are written out, because a
-    reduction would first write all products to memory.
+    s is the gradient that the mirrored kernel k[−i, −j] takes back to the inputs. All
+    taps are one kernel to compile: a pixel meets the whole window around it at once.
+    The sum over pixels is written out, because a reduction would first write all
+    products to memory.
     """
-    places, outs = list(taps(window)), gradient.shape[1:3]
+    batch, height, width, channels = inputs.shape
+    (tall, wide), rows = window, _rows_at_once(height, width, channels)
+    strips = height // rows
 
-    def add(sums, sample):
-        image, grad = sample
-        products = [under(image[None], tap, outs, strides)[0] * grad for tap in places]
-        return [
-            total + sum(rows[h] for h in range(outs[0]))
-            for total, rows in zip(sums, products, strict=True)
-        ], None
+    def add(number, total):
+        start = number // strips, (number % strips) * rows, 0, 0
+        around = rows + tall - 1, width + wide - 1, channels
+        pixels = lax.dynamic_slice(inputs, start, (1, rows, width, channels))[0]
+        near = lax.dynamic_slice(spread, start, (1, *around))[0]
+        return total + sum(
+            near[h : h + tall, w : w + wide] * pixels[h, w][None, None]
+            for h, w in taps((rows, width))
+        )
 
-    zeros = jnp.zeros(gradient.shape[2:], gradient.dtype)
-    sums, _ = lax.scan(add, [zeros] * len(places), (padded, gradient))
-    return jnp.stack([total.sum(0) for total in sums]).reshape(*window, -1)
+    zeros = jnp.zeros((*window, channels), inputs.dtype)
+    return lax.fori_loop(0, batch * strips, add, zeros)
+
+
+def _rows_at_once(height, width, channels):
+    """So many rows that a loop's step is worth it and its pixels stay in cache."""
+    pixels = min(32, 4096 // channels)
+    return max(
+        rows
+        for rows in range(1, height + 1)
+        if height % rows == 0 and (rows == 1 or rows * width <= pixels)
+    )
