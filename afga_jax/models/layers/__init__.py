@@ -4,6 +4,9 @@
 forms compute. What they change is how: on CPU they are written the way XLA turns into
 fast code inside loops, with every client's own weights; on other platforms they call
 the native operations.
+
+Their bodies are jitted: layers of one shape are traced and lowered once, however
+often a model repeats them; the compiler then inlines them.
 """
 
 from afga_jax.models.layers.convolution import convolution

@@ -81,6 +81,7 @@ def _backward_native(inputs, kernel, gradient, *, strides, padding):
     return jax.vjp(function, inputs, kernel)[1](gradient)
 
 
+@partial(jax.jit, static_argnames=("strides", "padding"))
 def _forward_cpu(inputs, kernel, *, strides, padding):
     if _is_pointwise(kernel, padding):
         return _matmul(inputs[:, :: strides[0], :: strides[1]], kernel[0, 0])
@@ -93,6 +94,7 @@ def _forward_cpu(inputs, kernel, *, strides, padding):
     return _native(inputs, kernel, strides=strides, padding=padding)
 
 
+@partial(jax.jit, static_argnames=("strides", "padding"))
 def _backward_cpu(inputs, kernel, gradient, *, strides, padding):
     function = partial(_forward_cpu, strides=strides, padding=padding)
     if _is_pointwise(kernel, padding) or _is_patches(inputs, kernel, strides, padding):

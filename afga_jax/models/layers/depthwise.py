@@ -81,11 +81,13 @@ def _backward_native(inputs, kernel, gradient, *, strides, padding):
     return jax.vjp(function, inputs, kernel)[1](gradient)
 
 
+@partial(jax.jit, static_argnames=("strides", "padding"))
 def _forward_cpu(inputs, kernel, *, strides, padding):
     padded = pad(inputs, padding)
     return materialise(partial(filtered, strides=strides), padded, kernel[:, :, 0])
 
 
+@partial(jax.jit, static_argnames=("strides", "padding"))
 def _backward_cpu(inputs, kernel, gradient, *, strides, padding):
     window = kernel.shape[:2]
     pads = mirrored_padding(

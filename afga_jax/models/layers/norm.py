@@ -37,6 +37,7 @@ def batch_norm(inputs: Array, scale: Array, bias: Array, epsilon: float = 1e-5):
     return _norm_forward(inputs, scale, bias, epsilon)[0]
 
 
+@partial(jax.jit, static_argnums=3)
 def _gelu_forward(inputs, scale, bias, epsilon):
     flat = _flat(inputs)
     cdf = _normal_cdf(flat)
@@ -45,6 +46,7 @@ def _gelu_forward(inputs, scale, bias, epsilon):
     return outputs, (flat, cdf, scale, mean, root)
 
 
+@partial(jax.jit, static_argnums=0)
 def _gelu_backward(epsilon, saved, gradients):
     del epsilon  # It is in `root`.
     inputs, cdf, scale, mean, root = saved
