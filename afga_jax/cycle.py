@@ -77,16 +77,22 @@ def step_client(
 
 
 def end(
-    cycle: Cycle, models: Model, memories: Memory
+    cycle: Cycle, changes: Array, memories: Memory
 ) -> tuple[FederatedState, dict[str, Array]]:
-    """The server's step on what the uploading clients hold, `[uploads, ...]`."""
+    """The server's step on what the uploading clients did.
+
+    Args:
+      cycle: Where we are.
+      changes: Of parameters and statistics since the cycle began, `[uploads, d]`.
+      memories: `[uploads, ...]`.
+    """
     return server_step(
         cycle.recipe,
         cycle.state,
         cycle.data,
         cycle.plan.cycle(cycle.number),
         cycle.plan.clusters[cycle.number],
-        models,
+        changes,
         memories,
     )
 

@@ -9,13 +9,14 @@ import functools
 import jax
 import jax.numpy as jnp
 import optax
+from jax.flatten_util import ravel_pytree
 
 from afga_jax import cycle as cycles
 from afga_jax import reach, rows
 from afga_jax.cycle import Cycle, fresh, step_client
 from afga_jax.execute import over_clients
 from afga_jax.mixing import positions
-from afga_jax.recipe import FederatedState, Recipe, RoundInfo
+from afga_jax.recipe import FederatedState, Model, Recipe, RoundInfo
 from afga_jax.typing import Array, PyTree
 
 
@@ -41,7 +42,8 @@ def run_cycle(cycle: Cycle) -> tuple[FederatedState, RoundInfo]:
         state, moved = _persist(state, holders, models, memories)
     else:
         uploads = positions(holders, part.upload.reshape(-1), num_clients)
-        state, moved = cycles.end(cycle, *rows.take((models, memories), uploads))
+        models, memories = rows.take((models, memories), uploads)
+        state, moved = cycles.end(cycle, _changes(state, models), memories)
     needed = planned if count is None else count.sum()
     sums = jax.tree.map(lambda x: x.sum(), sums)
     return state, cycles.info(sums, needed, planned, moved)
@@ -80,6 +82,13 @@ def _begin(recipe: Recipe, state: FederatedState, holders: Array | None):
     else:
         controls, count = rows.take(state.controls, holders), len(holders)
     return fresh(recipe, state.params, state.stats, controls, count)
+
+
+def _changes(state: FederatedState, models: Model) -> Array:
+    """What was added to each model since the cycle began, `[models, d]`."""
+    start = ravel_pytree((state.params, state.stats))[0]
+    ends = jax.vmap(lambda model: ravel_pytree((model.params, model.stats))[0])(models)
+    return ends - start[None]
 
 
 def _persist(state, holders, models, memories):

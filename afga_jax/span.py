@@ -106,10 +106,8 @@ def run_cycle(cycle: Cycle, schedule: Schedule) -> tuple[FederatedState, RoundIn
     zero = _no_sums(step, memories, start)
     carry = (table, uploads, memories, zero)
     _, uploads, memories, sums = jax.lax.fori_loop(0, schedule.slots, slot, carry)
-    models = jax.vmap(unravel)(start[None] + uploads)
-    state, moved = cycles.end(
-        cycle, models, rows.take(memories, schedule.upload_memory)
-    )
+    memories = rows.take(memories, schedule.upload_memory)
+    state, moved = cycles.end(cycle, uploads, memories)
     needed = (schedule.client < recipe.clustering.num_clients).sum(dtype=jnp.int32)
     return state, cycles.info(sums, needed, schedule.planned, moved)
 

@@ -52,8 +52,10 @@ def compose(
     chosen = clusters.sizes if upload == "everyone" else options.chosen(clusters)
     if options.mixing_order is not None:
         mix_first = options.mixing_order == "before"
-    if server is not None and options.server_optimizer is not None:
-        server = options.server_optimizer
+    if server is not None:
+        # Ours work number by number, so the model may be one vector to them, which
+        # compiles faster; the user's own may look at layers.
+        server = options.server_optimizer or optax.flatten(server)
     mixes = _mixing(options, clusters, topology, adapted)
     recipe = Recipe(
         clustering=clusters,
