@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from afga_jax import data
-from afga_jax.data import partition, samples
+from afga_jax.data import draws, partition, samples
 from afga_jax.data.assignment import members, ranges, stored
 from afga_jax.data.samples import Arrays, Images, Windows
 from afga_jax.typing import ClientData
@@ -244,6 +244,9 @@ class TestImages:
         made = data.Dataset("made", pixels, labels, pixels, labels, num_classes=5)
         whole = samples.images(pixels, labels).take(jnp.arange(2345))
         np.testing.assert_array_equal(data.held_out(made).inputs, whole.inputs)
+        some = data.held_out(made, limit=7)
+        np.testing.assert_array_equal(some.inputs, whole.inputs[::335])
+        np.testing.assert_array_equal(some.targets, labels[::335])
 
     def test_constant_images_and_other_types_are_refused(self):
         with pytest.raises(ValueError, match=r"std = 0.0.*> 0.*constant"):
@@ -355,3 +358,20 @@ def test_image_source_is_a_pytree_with_static_options():
     source = samples.images(TestImages.PIXELS, TestImages.TARGETS, augment=True)
     assert isinstance(source, Images)
     assert len(jax.tree.leaves(source)) == 4
+
+
+class TestBelow:
+    @pytest.mark.parametrize("bound", [1, 2, 9, 1000, 65536, 65537, 2**31 - 1, 2**31])
+    def test_it_is_the_upper_half_of_the_product(self, bound):
+        bits = np.random.default_rng(11).integers(0, 2**32, 1000, dtype=np.uint32)
+        bits[:3] = 0, 2**32 - 1, 2**16 - 1
+        found = draws.below(jnp.asarray(bits), np.uint32(bound))
+        expected = [int(b) * bound >> 32 for b in bits]
+        assert found.dtype == jnp.int32
+        np.testing.assert_array_equal(found, expected)
+
+    def test_all_numbers_are_equally_likely(self):
+        bits = jax.random.bits(jax.random.key(0), (90_000,))
+        counts = np.bincount(draws.below(bits, 9), minlength=9)
+        # Five standard deviations of a count of mean 10,000.
+        np.testing.assert_allclose(counts, 10_000, rtol=0, atol=500)

@@ -9,12 +9,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 
 from afga_jax import checks
 from afga_jax.data import samples
 from afga_jax.data.assignment import Assignment, check_client
 from afga_jax.data.dataset import Dataset
+from afga_jax.data.draws import below
 from afga_jax.typing import Array, Batch, PyTree
 
 _CHUNK = 1000
@@ -61,8 +63,8 @@ class Clients:
         """
         client = self._checked(client)
         draw_key, source_key = jax.random.split(key)
-        shape = (self.batch_size,)
-        position = jax.random.randint(draw_key, shape, 0, self.assignment.size(client))
+        bits = jax.random.bits(draw_key, (self.batch_size,), jnp.uint32)
+        position = below(bits, self.assignment.size(client))
         chosen = self.assignment.sample(client, position)
         return self.source.take(chosen, source_key)
 
@@ -164,25 +166,35 @@ def from_dataset(
     Returns:
       The data.
     """
+    mean, std = dataset.channel_statistics
     source = samples.images(
-        dataset.train_inputs, dataset.train_targets, augment=augment
+        dataset.train_inputs, dataset.train_targets, mean=mean, std=std, augment=augment
     )
     return client_data(source, assignment, batch_size=batch_size)
 
 
-def held_out(dataset: Dataset) -> Batch:
+def held_out(dataset: Dataset, limit: int | None = None) -> Batch:
     """The test images of a data set, normalised like its training images.
 
     Args:
-      dataset: Its test split is taken whole.
+      dataset: Has a test split.
+      limit: How many at most, evenly spaced; None: all.
 
     Returns:
-      Inputs float `[test, height, width, channels]` and targets `[test]`.
+      Inputs float `[tests, height, width, channels]` and targets `[tests]`.
     """
-    mean, std = samples.channel_statistics(dataset.train_inputs)
-    targets = jnp.asarray(dataset.test_targets)
-    source = samples.images(dataset.test_inputs, targets, mean=mean, std=std)
+    total = len(dataset.test_targets)
+    number = total if limit is None else min(limit, total)
+    checks.integer("limit", number)
+    chosen = np.arange(number) * total // number
+    mean, std = dataset.channel_statistics
+    images, targets = dataset.test_inputs[chosen], dataset.test_targets[chosen]
+    source = samples.images(images, targets, mean=mean, std=std)
+    # By NumPy, which need not compile for it.
+    on_host = jax.tree.map(np.asarray, source)
+    inputs = np.empty(images.shape, on_host.std.dtype)
     # A chunk at a time: the whole split would need its intermediate values beside it.
-    places = range(0, len(targets), _CHUNK)
-    chunks = [source.normalise(source.inputs[at : at + _CHUNK]) for at in places]
-    return Batch(jnp.concatenate(chunks), targets)
+    for at in range(0, len(inputs), _CHUNK):
+        chunk = slice(at, at + _CHUNK)
+        inputs[chunk] = on_host.normalise(images[chunk])
+    return Batch(jnp.asarray(inputs), source.targets)

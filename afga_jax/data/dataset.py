@@ -1,8 +1,11 @@
 """A classification data set in memory: what every source gives."""
 
 import dataclasses
+import functools
 
 import numpy as np
+
+from afga_jax.data.samples import channel_statistics
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -47,6 +50,11 @@ class Dataset:
             check_labels(targets, self.num_classes, f"{self.name}, {split} split")
             object.__setattr__(self, f"{split}_targets", targets.astype(np.int32))
         self.validate()
+
+    @functools.cached_property
+    def channel_statistics(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation of the training images, see `samples`."""
+        return channel_statistics(self.train_inputs)
 
     def validate(self) -> None:
         """Raises a ValueError unless lengths, shapes, labels and names fit together."""

@@ -13,6 +13,7 @@ import numpy as np
 from flax import struct
 
 from afga_jax import checks
+from afga_jax.data.draws import below
 from afga_jax.typing import Array, Batch, PyTree
 
 # Images whose sums are taken at a time: few enough for 32-bit sums of squares.
@@ -91,20 +92,18 @@ class Images:
 
     def augment(self, key: Array, images: Array) -> Array:
         """Crops and flips each image by its own random numbers."""
-        crop_key, flip_key = jax.random.split(key)
+        bits = jax.random.bits(key, (len(images), 3), jnp.uint32)
         if self.pad:
-            shape = (len(images), 2)
-            offsets = jax.random.randint(crop_key, shape, 0, 2 * self.pad + 1)
+            offsets = below(bits[:, :2], 2 * self.pad + 1)
             images = cropped(images, offsets, self.pad)
         if self.flip:
-            mirror = jax.random.bernoulli(flip_key, shape=(len(images),))
-            images = flipped(images, mirror)
+            images = flipped(images, bits[:, 2] >> 31 == 1)
         return images
 
     def normalise(self, images: Array) -> Array:
         """Bytes to numbers with the given mean and standard deviation undone."""
-        scale = jnp.expand_dims(1 / (255 * self.std), (0, 1, 2))
-        shift = jnp.expand_dims(self.mean / self.std, (0, 1, 2))
+        scale = (1 / (255 * self.std)).reshape(1, 1, 1, -1)
+        shift = (self.mean / self.std).reshape(1, 1, 1, -1)
         return images.astype(scale.dtype) * scale - shift
 
 

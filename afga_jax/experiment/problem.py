@@ -56,10 +56,7 @@ def make_problem(config: Config, access: data.Access) -> Problem:
     if config.dataset in ("quadratic", "logistic"):
         return _with_known_optimum(config)
     make = {"shakespeare": _text, "gaussians": _gaussians}.get(config.dataset, _images)
-    problem = make(config, access)
-    if config.test_samples is None:
-        return problem
-    return problem._replace(test=_evenly(problem.test, config.test_samples))
+    return make(config, access)
 
 
 def model_of(config: Config, num_classes: int) -> nn.Module:
@@ -95,7 +92,8 @@ def _images(config: Config, access: data.Access) -> Problem:
     shape, classes = dataset.train_inputs.shape[1:], dataset.num_classes
     task = models.classifier(model_of(config, classes), shape)
     facts = _inputs(shape, "float32", classes)
-    return Problem(task, clients, data.held_out(dataset), assignment, labels, facts)
+    test = data.held_out(dataset, config.test_samples)
+    return Problem(task, clients, test, assignment, labels, facts)
 
 
 def _text(config: Config, access: data.Access) -> Problem:
@@ -147,6 +145,8 @@ def _gaussians(config: Config, access: data.Access) -> Problem:
     task = models.classifier(model_of(config, num_classes=2), (2,))
     labels = np.asarray(clients.source.targets)
     test, facts = _everything(clients), _inputs((2,), "float32", 2)
+    if config.test_samples is not None:
+        test = _evenly(test, config.test_samples)
     return Problem(task, clients, test, clients.assignment, labels, facts)
 
 
