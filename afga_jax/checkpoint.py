@@ -12,7 +12,6 @@ from pathlib import Path
 
 import jax
 import numpy as np
-import orbax.checkpoint as ocp
 from absl import logging
 
 from afga_jax import checks
@@ -57,7 +56,7 @@ class Checkpoints:
           tree: Arrays and numbers. Random keys are no arrays: store their seed.
         """
         leaves = jax.tree.map(np.asarray, tree)
-        self._manager().save(step, args=ocp.args.StandardSave(leaves))
+        self._manager().save(step, args=_orbax().args.StandardSave(leaves))
         _write_checksums(self._place(step))
 
     def restore(self, like: PyTree | None = None) -> tuple[int, PyTree] | None:
@@ -107,26 +106,28 @@ class Checkpoints:
 
     def _read(self, step: int, like: PyTree | None) -> PyTree:
         _verify_checksums(self._place(step))
+        arguments = _orbax().args.StandardRestore
         if like is None:
-            return self._manager().restore(step, args=ocp.args.StandardRestore())
+            return self._manager().restore(step, args=arguments())
         empty = jax.tree.map(lambda x: np.zeros(np.shape(x), x.dtype), like)
-        tree = self._manager().restore(step, args=ocp.args.StandardRestore(empty))
+        tree = self._manager().restore(step, args=arguments(empty))
         check_shapes(empty, tree)
         return tree
 
     def _place(self, step: int) -> Path:
         return self.folder / f"{_PREFIX}_{step}"
 
-    def _manager(self) -> ocp.CheckpointManager:
+    def _manager(self):
         # Opened late: it makes the folder, and removes what a killed program left.
         if self._opened is None:
-            options = ocp.CheckpointManagerOptions(
+            orbax = _orbax()
+            options = orbax.CheckpointManagerOptions(
                 max_to_keep=self._keep,
                 step_prefix=_PREFIX,
                 enable_async_checkpointing=False,
                 cleanup_tmp_directories=True,
             )
-            self._opened = ocp.CheckpointManager(self.folder, options=options)
+            self._opened = orbax.CheckpointManager(self.folder, options=options)
         return self._opened
 
 
@@ -170,3 +171,10 @@ def _checksums(folder: Path) -> dict[str, int]:
         for path in files
         if path.name not in own
     }
+
+
+def _orbax():
+    # Imported late: half a second that the first round should not wait for.
+    import orbax.checkpoint
+
+    return orbax.checkpoint

@@ -6,6 +6,7 @@ use a state after you passed it on.
 
 import functools
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +44,7 @@ class Trainer:
         self.algorithm = algorithm
         self.capacity = capacity
         self.choice: Choice | None = None
-        self._planner = None
+        self._planner = self._first = None
         self._pooled = self._copied = self._everywhere = self._block = None
         options = engine.quick_to_compile()
         self._init = jax.jit(algorithm.init, compiler_options=options)
@@ -53,6 +54,22 @@ class Trainer:
         for name, value in numbers.items():
             self.algorithm.options.replace(**{name: value})
         return self._init(key, **numbers)
+
+    def start(self, key: Array, data: ClientData, **numbers: float) -> FederatedState:
+        """`init`, while the program of the rounds is traced beside it.
+
+        Args:
+          key: The run's.
+          data: The clients' data, which `run` will be given.
+          **numbers: As for `init`.
+        """
+        if self._first is None:
+            init = self._init.lower(key, **numbers)
+            with ThreadPoolExecutor(1) as beside:
+                compiled = beside.submit(init.compile)
+                self._trace(key, jax.eval_shape(self._init, key, **numbers), data)
+                self._first = compiled.result()
+        return self._first(key, **numbers)
 
     def run(
         self, key: Array, state: FederatedState, data: ClientData, rounds: int
@@ -76,8 +93,8 @@ class Trainer:
             )
         data = self._prepared(data)
         self.choose(key)
-        first, parts = int(jnp.ravel(state.round)[0]), []
-        key, state, data = self._placed(key, state, data)
+        first, parts = int(np.ravel(state.round)[0]), []
+        placed, state, data = self._placed(key, state, data)
         end = first + rounds
         while first < end:
             block, begin = divmod(first, _AHEAD)
@@ -85,7 +102,7 @@ class Trainer:
             # While a block runs, the host plans the next.
             plans = self._plans_of(key, block)
             state, infos = self._run(
-                key, state=state, data=data, plans=plans, begin=begin, rounds=count
+                placed, state=state, data=data, plans=plans, begin=begin, rounds=count
             )
             parts.append(jax.tree.map(lambda x: x[:count], infos))  # noqa: B023
             first += count
@@ -109,6 +126,14 @@ class Trainer:
                 self._everywhere = NamedSharding(mesh, PartitionSpec())
             self._run = _compiled(self.algorithm, mesh)
         return self.choice
+
+    def _trace(self, key: Array, state: FederatedState, data: ClientData) -> None:
+        """Traces what `run` will call, from shapes of a state."""
+        data = self._prepared(data)
+        self.choose(key)
+        plans = self._plans_of(key, 0)
+        key, _, data = self._placed(key, (), data)
+        self._run.trace(key, state=state, data=data, plans=plans, begin=0, rounds=1)
 
     def _plans_of(self, key: Array, block: int) -> tuple[Plan, Schedule | None]:
         """Of the rounds of a block; the last one is kept for calls of few rounds."""

@@ -79,7 +79,9 @@ class Training:
 
     def start(self) -> None:
         """Goes to the state before the first round."""
-        self.state = self.programs.trainer.init(self._keys, **self._numbers)
+        self.state = self.programs.trainer.start(
+            self._keys, self.programs.experiment.clients, **self._numbers
+        )
         if self.config.init_from is not None:
             self.state = started_from(self.state, load(self.config.init_from))
         self._totals = {name: np.zeros(len(self.seeds)) for name in _TOTALS}
