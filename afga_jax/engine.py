@@ -1,222 +1,215 @@
-"""Which engine runs an algorithm's rounds, what it will cost, and its plans.
+"""Which engine runs an algorithm's rounds, and what that will cost.
 
 The dense engine keeps everybody's model and mixes all of them after every step; the
 span engine keeps increments and forms a model when it is needed. Both compute the same
-gradients, so the choice is about everything else: bytes moved and bytes held.
+gradients, on CPU the span engine several at once where there are several devices. So
+predicted seconds are compared (`cost`), and bytes (`memory`), since what does not fit
+is no choice.
 """
 
+import dataclasses
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from afga_jax import schedule, span
+from afga_jax import cost, gradient, memory, schedule, span
 from afga_jax.algorithms import FederatedAlgorithm
+from afga_jax.calibrate import operation_seconds
+from afga_jax.cost import Counts
 from afga_jax.cycle import is_stateful
-from afga_jax.graph import Finder, Graph
+from afga_jax.gradient import Work
+from afga_jax.memory import Run
 from afga_jax.mixing import NoMixing
 from afga_jax.participation import Plan
+from afga_jax.planner import Planner, quick_to_compile
 from afga_jax.recipe import FederatedState, Recipe
-from afga_jax.schedule import Schedule, Sizes, Timetable
-from afga_jax.typing import Array, PyTree
+from afga_jax.schedule import Sizes
+from afga_jax.typing import Array
 
-# Passes over one model: a mixing step reads and writes a row, a read adds one to a
-# model that stays in cache, a gradient's model and increment are copied twice. On CPU
-# reads run at about half the rate of mixing (`benchmarks.engines`).
-_MIX, _READ, _TASK = 2.0, 2.0, 4.0
-# What a gradient costs at least: a batch of 50 through one dense layer and back.
-_GRADIENT = 25.0
-# Rounds that the sizes of schedules are first taken from.
-_SAMPLE = 8
+__all__ = ["Choice", "Planner", "choose", "quick_to_compile"]
 
 
-class Choice(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Choice:
     """An engine and why.
 
     Attributes:
       engine: `dense` or `span`.
       reason: In a few words.
-      bytes: Predicted for client models and increments.
-      other_bytes: The same for the other engine; None: it cannot run this.
+      run: What its memory depends on, but for the data.
+      other: The same for the other engine; None: it cannot run this, or was not asked.
       width: Gradients side by side in a slot of the span engine.
       devices: That share a slot.
+      seconds: Predicted for a round of each engine, by name; empty: not compared.
     """
 
     engine: str
     reason: str
-    bytes: int
-    other_bytes: int | None = None
+    run: Run
+    other: Run | None = None
     width: int = 1
     devices: int = 1
+    seconds: dict[str, float] = dataclasses.field(default_factory=dict)
+
+    @property
+    def bytes(self) -> int:
+        """Predicted for client models and increments, on all devices."""
+        return self.run.models
+
+    @property
+    def other_bytes(self) -> int | None:
+        """The same for the other engine."""
+        return None if self.other is None else self.other.models
+
+    @property
+    def record(self) -> dict[str, str | int]:
+        """Options of `build` that make this choice again, whatever is measured then."""
+        if self.engine == "dense":
+            return {"engine": "dense"}
+        return {"engine": "span", "wave_width": self.width}
 
     def __str__(self) -> str:
         where = f" on {self.devices} devices" if self.devices > 1 else ""
-        held = _size(self.bytes)
+        held = memory.size(self.bytes)
         return f"{self.engine} engine{where}, {held} of client models: {self.reason}"
 
 
-class Planner:
-    """Plans of any rounds of an algorithm and, for the span engine, their schedules.
-
-    Args:
-      algorithm: From `build`.
-      width: Gradients side by side in a slot of the span engine; None: no schedules.
-      stateful: The local optimizer has state.
-    """
-
-    def __init__(
-        self,
-        algorithm: FederatedAlgorithm,
-        width: int | None = None,
-        *,
-        stateful: bool = False,
-    ):
-        recipe = algorithm.recipe
-        self._finder = Finder(recipe, stateful=stateful)
-        self._num_clients = recipe.clustering.num_clients
-        self._width = width
-        self._capacity: Sizes | None = None
-        seeds = jax.vmap(algorithm.plan, (0, None))
-        self._plans = jax.jit(
-            jax.vmap(seeds, (None, 0)), compiler_options=quick_to_compile()
-        )
-
-    def __call__(self, key: Array, rounds: range) -> tuple[Plan, Schedule | None]:
-        """Leading axes are rounds, then seeds if `key` has them, then cycles.
-
-        All schedules have the same sizes, powers of two that only grow, so that a
-        program compiled for some rounds serves the others.
-        """
-        plans = self._plans(jnp.atleast_1d(key), np.arange(rounds.start, rounds.stop))
-        schedules = None
-        if self._width is not None:
-            schedules = self._padded(key, rounds, jax.tree.map(np.asarray, plans))
-        if key.ndim:
-            return plans, schedules
-        return jax.tree.map(lambda x: x[:, 0], (plans, schedules))
-
-    def sizes(self, key: Array) -> list[tuple[int, Sizes]]:
-        """Needed gradients and sizes, of every cycle of the first rounds."""
-        plans = self._plans(jnp.atleast_1d(key), np.arange(_SAMPLE))
-        made = self._timetables(jax.tree.map(np.asarray, plans))
-        return [(len(graph.step), table.sizes) for graph, table in _flat(made)]
-
-    def _padded(self, key: Array, rounds: range, plans: Plan) -> Schedule:
-        if self._capacity is None:
-            # Of the first rounds, wherever a run begins, so that a resumed run
-            # compiles what the run before it did.
-            self._capacity = schedule.bucket([one for _, one in self.sizes(key)])
-        made = self._timetables(plans)
-        sizes = [table.sizes for _, table in _flat(made)]
-        self._capacity = schedule.bucket([self._capacity, *sizes])
-        return _stack(
-            [
-                _stack([_stack([self._pad(*cycle) for cycle in seed]) for seed in one])
-                for one in made
-            ]
-        )
-
-    def _pad(self, graph: Graph, table: Timetable) -> Schedule:
-        return schedule.pad(
-            graph, table, self._width, self._capacity, self._num_clients
-        )
-
-    def _timetables(self, plans: Plan) -> list:
-        """By round, seed and cycle."""
-        rounds, seeds = plans.round.shape
-        at = lambda *place: jax.tree.map(lambda x: x[place], plans)  # noqa: E731
-        return [
-            [self._of_plan(at(number, seed)) for seed in range(seeds)]
-            for number in range(rounds)
-        ]
-
-    def _of_plan(self, plan: Plan) -> list[tuple[Graph, Timetable]]:
-        graphs = [self._finder.graph(plan, c) for c in range(len(plan.clusters))]
-        return [(graph, schedule.timetable(graph, self._width)) for graph in graphs]
-
-
-def quick_to_compile() -> dict[str, int | bool] | None:
-    """Options for programs that run once in a while, like drawing and starting.
-
-    Random bits take XLA on CPU seconds to optimise and microseconds to draw.
-    """
-    if jax.default_backend() != "cpu":
-        return None
-    return {
-        "xla_backend_optimization_level": 1,
-        "xla_llvm_disable_expensive_passes": True,
-    }
-
-
-def choose(algorithm: FederatedAlgorithm, key: Array) -> tuple[Choice, Planner]:
+def choose(
+    algorithm: FederatedAlgorithm,
+    key: Array,
+    work: Callable[[], Work] | None = None,
+) -> tuple[Choice, Planner]:
     """The engine of an algorithm, and what makes its plans and schedules.
 
     Args:
       algorithm: From `build`.
       key: The run's key, or several seeds'.
+      work: Counts what a gradient takes, where the choice depends on it. None: the
+        least that so many weights take, which is too little for convolutions.
     """
-    recipe, options = algorithm.recipe, algorithm.options
-    state = _shapes(algorithm, key)
-    plan = jax.eval_shape(algorithm.plan, jax.random.key(0), 0)
-    size = _bytes((state.params, state.stats))
-    rows = _dense_rows(recipe, plan)
-    # One copy is read while the other is written.
-    dense_bytes = 2 * rows * size
-    cpu = jax.default_backend() == "cpu"
-    devices = jax.local_device_count() if cpu else 1
-    against = None
-    if options.engine == "dense":
-        against = "as asked"
-    elif options.engine == "auto":
-        against = span.reason_against(recipe, state.params)
-        if isinstance(recipe.mixing, NoMixing) and devices == 1:
-            against = against or "nobody mixes, so only a few hold a model"
-    if against:
-        return Choice("dense", against, dense_bytes), Planner(algorithm)
-    width = options.wave_width or _width(devices)
-    devices = math.gcd(devices, width)
-    stateful = is_stateful(recipe, state.params)
-    planner = Planner(algorithm, width, stateful=stateful)
-    sizes = planner.sizes(key)
-    # The uploads, and what is done to them on the way to the server.
-    uploads = 3 * int(np.prod(plan.cycles.upload.shape[1:]))
-    span_bytes = (schedule.bucket([one for _, one in sizes]).rows + uploads) * size
-    dense_passes, span_passes = _passes(sizes, rows, options.local_steps, devices)
-    chosen = Choice("span", "as asked", span_bytes, dense_bytes, width, devices)
-    if options.engine == "span":
-        return chosen, planner
-    compared = "{:,.0f} passes over a model per round against {:,.0f}".format
-    if span_passes < dense_passes:
-        return chosen._replace(reason=compared(span_passes, dense_passes)), planner
-    reason = compared(dense_passes, span_passes)
-    return Choice("dense", reason, dense_bytes, span_bytes), Planner(algorithm)
+    return _Chooser(algorithm, key, work).choose()
 
 
-def _passes(
-    sizes: list[tuple[int, Sizes]], rows: int, steps: int, devices: int
-) -> tuple[float, float]:
-    """Work of a cycle by either engine, in passes over one model."""
-    tasks = np.mean([needed for needed, _ in sizes])
-    reads = np.mean([one.reads for _, one in sizes])
-    slots = np.mean([one.slots for _, one in sizes])
-    dense = tasks * _GRADIENT + steps * rows * _MIX
-    alone = slots if devices > 1 else tasks
-    span_ = alone * _GRADIENT + (reads * _READ + tasks * _TASK) / devices
-    return float(dense), float(span_)
+class _Chooser:
+    """What `choose` knows of an algorithm."""
+
+    def __init__(self, algorithm, key, work):
+        self.algorithm, self.key = algorithm, key
+        self.options, self.recipe = algorithm.options, algorithm.recipe
+        self.state = _shapes(algorithm, key)
+        self.plan = jax.eval_shape(algorithm.plan, jax.random.key(0), 0)
+        self.counts = _counts(self.recipe, self.plan, self.state)
+        self.available = jax.local_device_count() if _on_cpu() else 1
+        self.width = self.options.wave_width or _width(self.available)
+        self.devices = math.gcd(self.available, self.width)
+        self._work = work
+
+    def choose(self) -> tuple[Choice, Planner]:
+        if against := self._against():
+            return self._dense(against)
+        stateful = is_stateful(self.recipe, self.state.params)
+        planner = Planner(self.algorithm, self.width, stateful=stateful)
+        if self.options.engine == "auto" and (seconds := self._hopeless()):
+            return self._dense(_compared(seconds, "dense", "at least "), seconds)
+        sizes = planner.sizes(self.key)
+        run = self._span_run(schedule.bucket([one for _, one in sizes]))
+        choice = Choice(
+            "span", "as asked", run, self._dense_run(), self.width, self.devices
+        )
+        if self.options.engine == "span":
+            return choice, planner
+        seconds = self._seconds(sizes)
+        if seconds["dense"] <= seconds["span"]:
+            return self._dense(_compared(seconds, "dense"), seconds, run)
+        reason = _compared(seconds, "span")
+        return dataclasses.replace(choice, reason=reason, seconds=seconds), planner
+
+    def _against(self) -> str | None:
+        """Why the span engine is out of the question; None: it is not."""
+        if self.options.engine != "auto":
+            return "as asked" if self.options.engine == "dense" else None
+        if reason := span.reason_against(self.recipe, self.state.params):
+            return reason
+        if isinstance(self.recipe.mixing, NoMixing) and self.devices == 1:
+            return "nobody mixes, so only a few hold a model"
+        return None
+
+    def _dense(self, reason, seconds=None, other=None) -> tuple[Choice, Planner]:
+        choice = Choice("dense", reason, self._dense_run(), other)
+        choice = dataclasses.replace(choice, seconds=seconds or {})
+        return choice, Planner(self.algorithm)
+
+    def _hopeless(self) -> dict[str, float] | None:
+        """Seconds, where even the least that the span engine needs is too long."""
+        dense = cost.dense_cost(self.recipe.mixing, self.counts)
+        least = cost.least_span_cost(self.recipe.mixing, self.counts, self.devices)
+        if least is None or least.moves <= dense.moves:
+            return None
+        one = self._gradient_seconds()
+        seconds = {"dense": dense.seconds(one), "span": least.seconds(one)}
+        return seconds if seconds["span"] > seconds["dense"] else None
+
+    def _seconds(self, sizes: list[tuple[int, Sizes]]) -> dict[str, float]:
+        needed = float(np.mean([count for count, _ in sizes]))
+        dense = cost.dense_cost(self.recipe.mixing, self.counts, needed)
+        spanned = cost.span_cost(sizes, self.counts, self.devices)
+        one = self._gradient_seconds()
+        return {"dense": dense.seconds(one), "span": spanned.seconds(one)}
+
+    def _gradient_seconds(self) -> float:
+        if self._work is None:
+            found = gradient.of_weights(self.counts.model // 4)
+        else:
+            found = self._work()
+        return found.operations * operation_seconds()
+
+    def _dense_run(self) -> Run:
+        chunk = self.recipe.chunk or (1 if _on_cpu() else self.counts.active)
+        return self._run("dense", self.counts.rows, chunk, 1)
+
+    def _span_run(self, capacity: Sizes) -> Run:
+        chunk = self.recipe.chunk or (1 if _on_cpu() else self.width)
+        lanes = min(chunk, self.width // self.devices)
+        return self._run("span", capacity.rows + 1, lanes, self.devices)
+
+    def _run(self, engine: str, rows: int, together: int, devices: int) -> Run:
+        state, each = self.state, (self.state.controls, self.state.clients)
+        own = memory.bytes_of(each)
+        return Run(
+            engine=engine,
+            clients=self.options.num_clients,
+            rows=rows,
+            active=self.counts.active,
+            uploads=self.counts.uploads,
+            model=self.counts.model,
+            memory=_client_memory(self.recipe, state),
+            server=memory.bytes_of(state) - own,
+            each=own // self.options.num_clients,
+            together=min(together, self.counts.active),
+            seeds=len(self.key) if self.key.ndim else 1,
+            devices=devices,
+        )
 
 
-def _width(devices: int) -> int:
-    """One client at a time on each CPU device, a batch of them on an accelerator."""
-    return devices * (1 if jax.default_backend() == "cpu" else 8)
-
-
-def _dense_rows(recipe: Recipe, plan: Plan) -> int:
-    """Models that the dense engine holds."""
+def _counts(recipe: Recipe, plan: Plan, state: FederatedState) -> Counts:
+    cycles, steps, *active = plan.cycles.active.shape
     rows = jax.eval_shape(recipe.mixing.rows, plan)
-    return recipe.clustering.num_clients if rows is None else len(rows)
+    return Counts(
+        cycles=cycles,
+        steps=steps,
+        active=math.prod(active),
+        rows=recipe.clustering.num_clients if rows is None else len(rows),
+        uploads=math.prod(plan.cycles.upload.shape[1:]),
+        model=memory.bytes_of((state.params, state.stats)),
+    )
+
+
+def _client_memory(recipe: Recipe, state: FederatedState) -> int:
+    """Bytes that a client's optimizer and correction keep during a round."""
+    own = lambda p: (recipe.optimizer.init(p), recipe.correction.begin(p))  # noqa: E731
+    return memory.bytes_of(jax.eval_shape(own, state.params))
 
 
 def _shapes(algorithm: FederatedAlgorithm, key: Array) -> FederatedState:
@@ -226,21 +219,18 @@ def _shapes(algorithm: FederatedAlgorithm, key: Array) -> FederatedState:
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), state)
 
 
-def _bytes(tree: PyTree) -> int:
-    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
+def _width(devices: int) -> int:
+    """One client at a time on each CPU device, a batch of them on an accelerator."""
+    return devices * (1 if _on_cpu() else 8)
 
 
-def _size(count: float) -> str:
-    for unit in ("bytes", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:,.3g} GB"
+def _on_cpu() -> bool:
+    return jax.default_backend() == "cpu"
 
 
-def _flat(made):
-    return [cycle for one in made for seed in one for cycle in seed]
-
-
-def _stack(trees: Sequence[PyTree]) -> PyTree:
-    return jax.tree.map(lambda *x: np.stack(x), *trees)
+def _compared(seconds: dict[str, float], chosen: str, least: str = "") -> str:
+    other = "span" if chosen == "dense" else "dense"
+    return (
+        f"about {1000 * seconds[chosen]:.3g} ms a round against {least}"
+        f"{1000 * seconds[other]:.3g} ms"
+    )

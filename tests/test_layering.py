@@ -8,7 +8,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "afga_jax"
 ORDER = [
     "typing",
-    "checks keys published",
+    "checks keys published calibrate gradient memory",
     "topology clustering rows execute",
     "kernels participation corrections local server",
     "mixing",
@@ -19,6 +19,7 @@ ORDER = [
     "dense span",
     "rounds",
     "algorithms",
+    "planner cost",
     "models data evaluate ledger engine",
     "train",
     "config",

@@ -1,0 +1,151 @@
+"""Seconds that a round will take with either engine, from counts and a calibration.
+
+Counts are exact for a few rounds' schedules; seconds are right to a factor of about
+two, which is enough to tell engines apart that differ by ten. Not counted are the draw
+of batches, the server's step and the evaluation, which both engines do alike.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from afga_jax.calibrate import operation_seconds, pass_seconds
+from afga_jax.kernels import Average, Kernel, Shifts, Star
+from afga_jax.mixing import AmongSelected, Every, Mixing, NoMixing, WithinClusters
+from afga_jax.schedule import Sizes
+
+# Passes x ← x + y over one model (`benchmarks.auto`): mixing reads and writes a row, a
+# read adds one to a model, a gradient's model and increment are copied twice.
+_MIX, _READ, _TASK = 2.0, 2.0, 4.0
+# A mean over everybody is slow in XLA on CPU.
+_AVERAGE = 32.0
+# Seconds that devices wait for each other in a slot.
+_MEETING = 1e-4
+
+
+class Cost(NamedTuple):
+    """Of a round.
+
+    Attributes:
+      moves: Seconds of moving and mixing models.
+      gradients: How many are computed one after another; side by side they are one.
+    """
+
+    moves: float
+    gradients: float
+
+    def seconds(self, gradient: float) -> float:
+        """In all, where a gradient takes so many seconds."""
+        return self.moves + self.gradients * gradient
+
+
+class Counts(NamedTuple):
+    """What is known of a round before it is planned.
+
+    Attributes:
+      cycles: Of a round.
+      steps: Of a cycle.
+      active: Clients that compute at a step, at most.
+      rows: Clients that hold a model in a cycle.
+      uploads: Of a cycle.
+      model: Bytes of one.
+    """
+
+    cycles: int
+    steps: int
+    active: int
+    rows: int
+    uploads: int
+    model: int
+
+
+def dense_cost(mixing: Mixing, counts: Counts, needed: float | None = None) -> Cost:
+    """Of the dense engine.
+
+    Args:
+      mixing: The algorithm's.
+      counts: Of its rounds.
+      needed: Gradients of a cycle that reach the server; None: all.
+    """
+    tasks = counts.steps * counts.active if needed is None else needed
+    mixed = counts.steps * _mixing_seconds(mixing, counts)
+    moves = mixed + tasks * _TASK * pass_seconds(counts.model)
+    return Cost(counts.cycles * moves, counts.cycles * tasks)
+
+
+def span_cost(sizes: Sequence[tuple[int, Sizes]], counts: Counts, devices: int) -> Cost:
+    """Of the span engine.
+
+    Args:
+      sizes: Needed gradients and sizes of some cycles' schedules.
+      counts: Of the algorithm's rounds.
+      devices: That share a slot; each forms the models of its own lanes.
+    """
+    tasks = np.mean([needed for needed, _ in sizes])
+    reads = np.mean([one.reads for _, one in sizes])
+    slots = np.mean([one.slots for _, one in sizes]) if devices > 1 else tasks
+    passes = (_READ * reads + _TASK * tasks) / devices
+    moves = passes * pass_seconds(counts.model)
+    if devices > 1:
+        moves += slots * _MEETING
+    return Cost(float(counts.cycles * moves), float(counts.cycles * slots))
+
+
+def least_span_cost(mixing: Mixing, counts: Counts, devices: int) -> Cost | None:
+    """A lower bound without a schedule, which takes long where all read from all.
+
+    None: not known, because gradients that reach nobody would have to be left out.
+
+    Args:
+      mixing: The algorithm's.
+      counts: Of its rounds.
+      devices: That share a slot.
+    """
+    if isinstance(mixing, NoMixing) or counts.uploads < counts.rows:
+        return None
+    tasks = counts.steps * counts.active
+    # Of each step before, at least the neighbours' increments that were made then.
+    neighbours = max(1.0, _neighbours(mixing) * counts.active / counts.rows)
+    reads = tasks * neighbours * (counts.steps - 1) / 2
+    passes = (_READ * reads + _TASK * tasks) / devices
+    moves = counts.cycles * passes * pass_seconds(counts.model)
+    return Cost(moves, counts.cycles * tasks / devices)
+
+
+def _mixing_seconds(mixing: Mixing, counts: Counts) -> float:
+    """Of one step with the dense engine."""
+    everybody = pass_seconds(counts.rows * counts.model)
+    if isinstance(mixing, NoMixing):
+        return 0.0
+    if isinstance(mixing, AmongSelected):
+        return _MIX * pass_seconds(counts.active * counts.model)
+    if isinstance(mixing, Every):
+        return _mixing_seconds(mixing.mixing, counts) / mixing.period
+    if isinstance(mixing, WithinClusters):
+        kernel, width = mixing.kernels[0], mixing.clustering.width
+        if all(other is kernel for other in mixing.kernels):
+            if isinstance(kernel, Shifts):
+                return _MIX * everybody
+            if isinstance(kernel, (Average, Star)):
+                return _AVERAGE * everybody
+    else:
+        width = counts.rows
+    # By the matrix: every model of a cluster into every other.
+    numbers = counts.rows * counts.model / 4
+    return _MIX * everybody + 2 * width * numbers * operation_seconds()
+
+
+def _neighbours(mixing: Mixing) -> float:
+    """Clients that one mixes with, itself among them."""
+    if not isinstance(mixing, WithinClusters):
+        return 1.0
+    return min(_degree(kernel) for kernel in mixing.kernels)
+
+
+def _degree(kernel: Kernel) -> float:
+    if isinstance(kernel, Shifts):
+        return float(len(kernel.offsets))
+    if isinstance(kernel, Average):
+        return float(kernel.n)
+    return 1.0

@@ -1,0 +1,237 @@
+"""Memory that a run will take, known before anything is compiled.
+
+A run that cannot fit is refused while that costs nothing, with what would fit. The
+figures were compared with the peaks of real runs (`benchmarks.auto`).
+"""
+
+import dataclasses
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+
+from afga_jax.typing import PyTree
+
+# On CPU, JAX, the compiler and its programs: 0.2 to 0.5 GB were seen.
+_PROGRAMS = 3 * 10**8
+# Copies of the uploads that the server's step makes: themselves, those without padding,
+# and one bit of each, which takes a byte.
+_UPLOADS = 2.25
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What the memory of a run depends on. Sizes are in bytes.
+
+    Attributes:
+      engine: `dense` or `span`.
+      clients: N.
+      rows: Client models of the dense engine, or increments of the span engine, that
+        exist at a time.
+      active: Clients that compute at a step, at most.
+      uploads: Of one cycle.
+      model: Parameters and statistics.
+      memory: What a client's optimizer and correction keep during a round.
+      server: The state, but for what each client has.
+      each: What the state keeps for each client, from round to round.
+      data: Samples, and who holds them.
+      gradient: What one gradient holds on its way.
+      together: Gradients that one device computes side by side.
+      seeds: That run in one program.
+      devices: That share the work. Each has a copy of all.
+    """
+
+    engine: str
+    clients: int
+    rows: int
+    active: int
+    uploads: int
+    model: int
+    memory: int = 0
+    server: int = 0
+    each: int = 0
+    data: int = 0
+    gradient: int = 0
+    together: int = 1
+    seeds: int = 1
+    devices: int = 1
+
+    @property
+    def state(self) -> int:
+        """Of all seeds on all devices, and while it is handed to them, once more."""
+        one = self.server + self.clients * self.each
+        # A loop over seeds writes new states beside the old ones, each from a copy.
+        states = self.seeds if self.seeds == 1 else 2 * self.seeds + 1
+        return one * (states * self.devices + (self.seeds if self.devices > 1 else 0))
+
+    @property
+    def models(self) -> int:
+        """Client models or increments, with the clients' memories and the uploads."""
+        uploads = _UPLOADS * self.uploads
+        if self.engine == "dense":
+            # One copy is read while the other is written, with the increments beside
+            # them; when the uploads are taken out, the second copy is free again.
+            uploads = max(self.rows + self.active, uploads + self.uploads)
+        held = self.rows * (self.model + self.memory) + uploads * self.model
+        return int(held) * self.devices * self._side_by_side
+
+    @property
+    def gradients(self) -> int:
+        """Of all devices."""
+        return self.gradient * self.together * self.devices * self._side_by_side
+
+    @property
+    def total(self) -> int:
+        """The predicted peak, but for Python and its packages."""
+        copies = self.devices * self.data
+        programs = _PROGRAMS if jax.default_backend() == "cpu" else 0
+        return copies + self.state + self.models + self.gradients + programs
+
+    @property
+    def _side_by_side(self) -> int:
+        """Seeds run one after another on CPU, all at once elsewhere."""
+        return 1 if jax.default_backend() == "cpu" else self.seeds
+
+    def __str__(self) -> str:
+        parts = {
+            "data": self.devices * self.data,
+            "state": self.state,
+            "client models": self.models,
+            "gradients": self.gradients,
+        }
+        listed = ", ".join(f"{name} {size(n)}" for name, n in parts.items() if n)
+        return f"about {size(self.total)} of memory ({listed})"
+
+
+def check_fits(run: Run, other: Run | None = None, *, limit: float | None = None):
+    """Refuses a run that will not fit, and says what would.
+
+    Args:
+      run: As it is about to start; its data is loaded once already.
+      other: With the other engine; None: that one cannot run it.
+      limit: Bytes to be had; None: of this machine, now.
+
+    Raises:
+      ValueError: It does not fit.
+    """
+    limit = available() if limit is None else limit
+    if limit is None or _beyond_data(run) <= limit:
+        return
+    fits = [
+        text for text, way in _ways(run, other, limit) if _beyond_data(way) <= limit
+    ]
+    hint = f"take {', or '.join(fits)}" if fits else "take a smaller model or batch"
+    raise ValueError(
+        f"this run needs {run}, of which {size(_beyond_data(run))} are still to be "
+        f"had, but there are {size(limit)}: {hint}."
+    )
+
+
+def available() -> float | None:
+    """Bytes that this process can still have on its devices; None: nobody knows."""
+    device = jax.local_devices()[0]
+    if device.platform != "cpu":
+        found = device.memory_stats() or {}
+        if "bytes_limit" not in found:
+            return None
+        return found["bytes_limit"] - found.get("bytes_in_use", 0)
+    known = [_free_memory(), _free_in_group()]
+    return min((value for value in known if value is not None), default=None)
+
+
+def bytes_of(tree: PyTree) -> int:
+    """Of all arrays of a tree, or of their shapes; keys do not count."""
+    arrays = [x for x in jax.tree.leaves(tree) if hasattr(x, "dtype")]
+    plain = [x for x in arrays if not jnp.issubdtype(x.dtype, jax.dtypes.extended)]
+    return sum(x.size * x.dtype.itemsize for x in plain)
+
+
+def size(count: float) -> str:
+    """A number of bytes for people.
+
+    >>> size(950), size(63.6e6), size(1.234e12)
+    ('950 bytes', '63.6 MB', '1,234 GB')
+    """
+    for unit in ("bytes", "kB", "MB"):
+        if count < 999.5:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:,.0f} GB" if count >= 999.5 else f"{count:.3g} GB"
+
+
+def _beyond_data(run: Run) -> int:
+    return run.total - run.data
+
+
+def _ways(run: Run, other: Run | None, limit: float) -> list[tuple[str, Run]]:
+    """What could be changed, and what the run would then be."""
+    ways = []
+    if other is not None:
+        ways.append((f"engine={other.engine}", other))
+    if run.devices > 1:
+        ways.append(("cpu_devices=1", dataclasses.replace(run, devices=1)))
+    for name, field in (
+        ("num_seeds", "seeds"),
+        ("wave_width" if run.engine == "span" else "client_chunk", "together"),
+    ):
+        count = _most(run, field, limit)
+        if 0 < count < getattr(run, field):
+            value = count * (run.devices if name == "wave_width" else 1)
+            fewer = dataclasses.replace(run, **{field: count})
+            ways.append((f"{name}={value}", fewer))
+    if run.engine == "dense" and run.rows == run.clients:
+        clients = _most(run, "clients", limit)
+        if clients:
+            ways.append((f"num_clients={clients}", _with(run, "clients", clients)))
+    return ways
+
+
+def _most(run: Run, field: str, limit: float) -> int:
+    """The largest value of a field that fits; 0: none does."""
+    low, high = 0, getattr(run, field)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if _beyond_data(_with(run, field, middle)) <= limit:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _with(run: Run, field: str, value: int) -> Run:
+    changes = {field: value}
+    if field == "clients":
+        fewer = {"active": min(run.active, value), "uploads": min(run.uploads, value)}
+        changes |= {"rows": value, **fewer}
+    return dataclasses.replace(run, **changes)
+
+
+def _free_memory(path: Path = Path("/proc/meminfo")) -> int | None:
+    if not path.exists():
+        return None
+    lines = dict(line.split(":", 1) for line in path.read_text().splitlines())
+    return 1024 * int(lines["MemAvailable"].split()[0])
+
+
+def _free_in_group(
+    own: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")
+) -> int | None:
+    """What the process's control group may still take; None: it is not limited."""
+    if not own.exists():
+        return None
+    free = []
+    for line in own.read_text().splitlines():
+        _, controllers, group = line.split(":", 2)
+        if controllers == "memory":
+            top, limit, usage = root / "memory", "limit_in_bytes", "usage_in_bytes"
+        elif not controllers:
+            top, limit, usage = root, "max", "current"
+        else:
+            continue
+        # Inside a container the group's own folder is often mounted as the root.
+        for folder in (top / group.strip("/"), top):
+            found = [folder / f"memory.{name}" for name in (limit, usage)]
+            if all(path.exists() for path in found):
+                most, used = (path.read_text().strip() for path in found)
+                free += [max(0, int(most) - int(used))] if most.isdigit() else []
+    return min(free, default=None)

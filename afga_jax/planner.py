@@ -1,0 +1,118 @@
+"""Plans of a run's rounds and, for the span engine, schedules of their gradients."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from afga_jax import schedule
+from afga_jax.algorithms import FederatedAlgorithm
+from afga_jax.graph import Finder, Graph
+from afga_jax.participation import Plan
+from afga_jax.schedule import Schedule, Sizes, Timetable
+from afga_jax.typing import Array, PyTree
+
+# Rounds that the sizes of schedules are first taken from.
+_SAMPLE = 8
+
+
+class Planner:
+    """Plans of any rounds of an algorithm and, for the span engine, their schedules.
+
+    Args:
+      algorithm: From `build`.
+      width: Gradients side by side in a slot of the span engine; None: no schedules.
+      stateful: The local optimizer has state.
+    """
+
+    def __init__(
+        self,
+        algorithm: FederatedAlgorithm,
+        width: int | None = None,
+        *,
+        stateful: bool = False,
+    ):
+        recipe = algorithm.recipe
+        self._finder = Finder(recipe, stateful=stateful)
+        self._num_clients = recipe.clustering.num_clients
+        self._width = width
+        self._capacity: Sizes | None = None
+        seeds = jax.vmap(algorithm.plan, (0, None))
+        self._plans = jax.jit(
+            jax.vmap(seeds, (None, 0)), compiler_options=quick_to_compile()
+        )
+
+    def __call__(self, key: Array, rounds: range) -> tuple[Plan, Schedule | None]:
+        """Leading axes are rounds, then seeds if `key` has them, then cycles.
+
+        All schedules have the same sizes, powers of two that only grow, so that a
+        program compiled for some rounds serves the others.
+        """
+        plans = self._plans(jnp.atleast_1d(key), np.arange(rounds.start, rounds.stop))
+        schedules = None
+        if self._width is not None:
+            schedules = self._padded(key, rounds, jax.tree.map(np.asarray, plans))
+        if key.ndim:
+            return plans, schedules
+        return jax.tree.map(lambda x: x[:, 0], (plans, schedules))
+
+    def sizes(self, key: Array) -> list[tuple[int, Sizes]]:
+        """Needed gradients and sizes, of every cycle of the first rounds."""
+        plans = self._plans(jnp.atleast_1d(key), np.arange(_SAMPLE))
+        made = self._timetables(jax.tree.map(np.asarray, plans))
+        return [(len(graph.step), table.sizes) for graph, table in _flat(made)]
+
+    def _padded(self, key: Array, rounds: range, plans: Plan) -> Schedule:
+        if self._capacity is None:
+            # Of the first rounds, wherever a run begins, so that a resumed run
+            # compiles what the run before it did.
+            self._capacity = schedule.bucket([one for _, one in self.sizes(key)])
+        made = self._timetables(plans)
+        sizes = [table.sizes for _, table in _flat(made)]
+        self._capacity = schedule.bucket([self._capacity, *sizes])
+        return _stack(
+            [
+                _stack([_stack([self._pad(*cycle) for cycle in seed]) for seed in one])
+                for one in made
+            ]
+        )
+
+    def _pad(self, graph: Graph, table: Timetable) -> Schedule:
+        return schedule.pad(
+            graph, table, self._width, self._capacity, self._num_clients
+        )
+
+    def _timetables(self, plans: Plan) -> list:
+        """By round, seed and cycle."""
+        rounds, seeds = plans.round.shape
+        at = lambda *place: jax.tree.map(lambda x: x[place], plans)  # noqa: E731
+        return [
+            [self._of_plan(at(number, seed)) for seed in range(seeds)]
+            for number in range(rounds)
+        ]
+
+    def _of_plan(self, plan: Plan) -> list[tuple[Graph, Timetable]]:
+        graphs = [self._finder.graph(plan, c) for c in range(len(plan.clusters))]
+        return [(graph, schedule.timetable(graph, self._width)) for graph in graphs]
+
+
+def quick_to_compile() -> dict[str, int | bool] | None:
+    """Options for programs that run once in a while, like drawing and starting.
+
+    Random bits take XLA on CPU seconds to optimise and microseconds to draw.
+    """
+    if jax.default_backend() != "cpu":
+        return None
+    return {
+        "xla_backend_optimization_level": 1,
+        "xla_llvm_disable_expensive_passes": True,
+    }
+
+
+def _flat(made):
+    return [cycle for one in made for seed in one for cycle in seed]
+
+
+def _stack(trees: Sequence[PyTree]) -> PyTree:
+    return jax.tree.map(lambda *x: np.stack(x), *trees)
