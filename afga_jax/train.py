@@ -44,15 +44,14 @@ class Trainer:
         self.algorithm = algorithm
         self.capacity = capacity
         self.choice: Choice | None = None
-        self._planner = self._first = None
+        self._planner, self._started = None, {}
         self._pooled = self._copied = self._everywhere = self._block = None
         options = engine.quick_to_compile()
         self._init = jax.jit(algorithm.init, compiler_options=options)
 
     def init(self, key: Array, **numbers: float) -> FederatedState:
         """The state before the first round, built by one program."""
-        for name, value in numbers.items():
-            self.algorithm.options.replace(**{name: value})
+        self._check_numbers(numbers)
         return self._init(key, **numbers)
 
     def start(self, key: Array, data: ClientData, **numbers: float) -> FederatedState:
@@ -63,13 +62,15 @@ class Trainer:
           data: The clients' data, which `run` will be given.
           **numbers: As for `init`.
         """
-        if self._first is None:
+        self._check_numbers(numbers)
+        names = tuple(sorted(numbers))
+        if names not in self._started:
             init = self._init.lower(key, **numbers)
             with ThreadPoolExecutor(1) as beside:
                 compiled = beside.submit(init.compile)
                 self._trace(key, jax.eval_shape(self._init, key, **numbers), data)
-                self._first = compiled.result()
-        return self._first(key, **numbers)
+                self._started[names] = compiled.result()
+        return self._started[names](key, **numbers)
 
     def run(
         self, key: Array, state: FederatedState, data: ClientData, rounds: int
@@ -126,6 +127,10 @@ class Trainer:
                 self._everywhere = NamedSharding(mesh, PartitionSpec())
             self._run = _compiled(self.algorithm, mesh)
         return self.choice
+
+    def _check_numbers(self, numbers: dict[str, float]) -> None:
+        for name, value in numbers.items():
+            self.algorithm.options.replace(**{name: value})
 
     def _trace(self, key: Array, state: FederatedState, data: ClientData) -> None:
         """Traces what `run` will call, from shapes of a state."""

@@ -40,7 +40,7 @@ def test_convmixer_learns_the_digits_by_afga():
         server_lr=0.03,
         eps=1e-6,
     )
-    state, info = afga_jax.fit(algorithm, clients, key=KEY, rounds=40)
+    state, info = afga_jax.fit(algorithm, clients, key=KEY, rounds=80)
     result = afga_jax.evaluate(task, state.params, state.stats, data.held_out(digits))
     assert info.loss[-5:].mean() < 0.5 * info.loss[0]
     assert result["accuracy"] > 0.8
