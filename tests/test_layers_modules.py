@@ -1,5 +1,7 @@
 """The layers as flax modules, and the boundary that keeps them fast."""
 
+from functools import partial
+
 import chex
 import flax.linen as nn
 import jax
@@ -67,6 +69,24 @@ def test_parameters_are_interchangeable_with_flax(x64, ours, theirs, shape):
     params = jax.tree.map(lambda leaf: leaf.astype(inputs.dtype), params)
     result, expected = ours.apply(params, inputs), theirs.apply(params, inputs)
     chex.assert_trees_all_close(result, expected, atol=EXACT)
+
+
+@pytest.mark.parametrize("window", [(2, 2), (3, 3)])
+def test_a_pool_before_bias_and_relu_is_one_after_them(x64, window):
+    pool = partial(layers.max_pool, window=window, strides=(2, 2))
+    inputs, ours = normal(0, 2, 9, 8, 2), layers.Conv(3, (5, 5), pool=pool)
+    params = {"kernel": normal(1, 5, 5, 2, 3), "bias": normal(2, 3)}
+    weights = normal(3, *ours.apply({"params": params}, inputs).shape)
+
+    def fast(params, inputs):
+        return (nn.relu(ours.apply({"params": params}, inputs)) * weights).sum()
+
+    def plain(params, inputs):
+        hidden = nn.relu(nn.Conv(3, (5, 5)).apply({"params": params}, inputs))
+        return (nn.max_pool(hidden, window, (2, 2)) * weights).sum()
+
+    gradients = [jax.grad(f, (0, 1))(params, inputs) for f in (fast, plain)]
+    chex.assert_trees_all_close(*gradients, rtol=EXACT, atol=EXACT)
 
 
 def test_the_boundary_survives_the_compiler():

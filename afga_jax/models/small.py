@@ -1,6 +1,7 @@
 """Small models: the Fashion-MNIST CNN, the small AlexNet, MLPs."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -33,7 +34,7 @@ class CNN(nn.Module):
         """From images `[batch, height, width, channels]` to `[batch, num_classes]`."""
         x = inputs
         for features in self.features:
-            x = max_pool(nn.relu(Conv(features, (5, 5))(x)))
+            x = nn.relu(Conv(features, (5, 5), pool=max_pool)(x))
         return Dense(self.num_classes, name="head")(x.reshape(len(x), -1))
 
 
@@ -65,9 +66,9 @@ class AlexNet(nn.Module):
     def __call__(self, inputs: Array, train: bool = False) -> Array:
         """From images `[batch, height, width, channels]` to `[batch, num_classes]`."""
         x = _center(inputs, self.crop)
+        pool = partial(max_pool, window=(3, 3), strides=(2, 2), padding="SAME")
         for _ in range(2):
-            x = nn.relu(Conv(self.features, (5, 5))(x))
-            x = max_pool(x, (3, 3), (2, 2), "SAME")
+            x = nn.relu(Conv(self.features, (5, 5), pool=pool)(x))
             x = local_response_norm(x)
         x = x.reshape(len(x), -1)
         for features in self.hidden:

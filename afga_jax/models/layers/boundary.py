@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from afga_jax.typing import Array
+from afga_jax.typing import Array, PyTree
 
 
-def materialise(function: Callable[..., Array], *operands: Array) -> Array:
+def materialise(function: Callable[..., PyTree], *operands: Array) -> PyTree:
     """`function(*operands)`, computed once and written down.
 
     XLA on CPU computes a cheap producer again inside each of its consumers, and the 25
@@ -20,7 +20,7 @@ def materialise(function: Callable[..., Array], *operands: Array) -> Array:
     the compiler is not told until it has laid out its fusions.
 
     Args:
-      function: From arrays to one array; every array it reads must be an operand.
+      function: From arrays to arrays; every array it reads must be an operand.
       *operands: Its arguments.
 
     Returns:
@@ -45,6 +45,6 @@ def _behind_condition(function, *operands):
     always = lax.optimization_barrier(jnp.array(True))
 
     def never(*_):
-        return jnp.zeros(result.shape, result.dtype)
+        return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), result)
 
     return lax.cond(always, function, never, *operands)

@@ -49,6 +49,8 @@ class Conv(nn.Module):
       strides: Of both axes.
       padding: "SAME", "VALID", or ((top, bottom), (left, right)).
       use_bias: Whether to add a bias.
+      pool: A max-pool, or None. It comes before the bias, which is the same and leaves
+        less to add; a ReLU after the layer is as good as one before the pool.
     """
 
     features: int
@@ -56,6 +58,7 @@ class Conv(nn.Module):
     strides: tuple[int, int] = (1, 1)
     padding: str | tuple = "SAME"
     use_bias: bool = True
+    pool: Callable[[Array], Array] | None = None
 
     @nn.compact
     def __call__(self, inputs: Array) -> Array:
@@ -64,6 +67,8 @@ class Conv(nn.Module):
         shape = (*self.kernel_size, channels, self.features)
         kernel = self.param("kernel", init, shape)
         outputs = convolution(inputs, kernel, self.strides, self.padding)
+        if self.pool is not None:
+            outputs = self.pool(outputs)
         if self.use_bias:
             outputs += self.param("bias", init, (self.features,))[None, None, None]
         return outputs

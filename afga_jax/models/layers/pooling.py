@@ -5,6 +5,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
+from afga_jax.models.layers.boundary import materialise
 from afga_jax.models.layers.windows import (
     Pads,
     Pair,
@@ -48,14 +49,8 @@ def _max_pool(inputs, window, strides, padding, image):
 
 def _forward(inputs, window, strides, padding, image):
     del image  # of the backward pass
-    padded = pad(inputs, padding, value=-jnp.inf)
-    outs = out_size(padded.shape[1:3], window, strides)
-    best, *others = (under(padded, tap, outs, strides) for tap in taps(window))
-    winner = jnp.zeros(best.shape, jnp.int32)
-    for number, other in enumerate(others, start=1):
-        winner = jnp.where(other > best, number, winner)
-        best = jnp.maximum(best, other)
-    return best, winner.astype(jnp.uint8 if len(others) < 256 else jnp.int32)
+    # Written down, or the ReLU, its gradient and the next layer would each pool again.
+    return materialise(partial(_best_and_winner, window, strides, padding), inputs)
 
 
 def _backward(window, strides, padding, image, winner, gradient):
@@ -65,6 +60,18 @@ def _backward(window, strides, padding, image, winner, gradient):
 
 
 _max_pool.defvjp(_forward, _backward)
+
+
+def _best_and_winner(window, strides, padding, inputs):
+    padded = pad(inputs, padding, value=-jnp.inf)
+    outs = out_size(padded.shape[1:3], window, strides)
+    best, *others = (under(padded, tap, outs, strides) for tap in taps(window))
+    # Of the values' own type: bytes would keep the backward pass from vectorising.
+    winner = jnp.zeros(best.shape, best.dtype)
+    for number, other in enumerate(others, start=1):
+        winner = jnp.where(other > best, number, winner)
+        best = jnp.maximum(best, other)
+    return best, winner
 
 
 def _spread_tiles(winner, gradient, window, image):
