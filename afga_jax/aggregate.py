@@ -32,15 +32,15 @@ def server_step(
       part: Says who uploads.
       clusters: The clusters of the cycle, `[groups]`.
       changes: Since then, of the uploading clients, `[uploads, d]`: parameters and
-        statistics as one vector. A loop over one array compiles many times as fast as
-        one over each of a model's.
+        statistics as one vector, zero for padding. A loop over one array compiles many
+        times as fast as one over each of a model's.
       memories: Likewise, `[uploads, ...]`.
     """
     num_clients = recipe.clustering.num_clients
     ids = part.upload.reshape(-1)
     weights = upload_weights(recipe, data, part, clusters)
     start, unravel = ravel_pytree((state.params, state.stats))
-    mean_change = rows.weighted_sum(weights, changes)
+    mean_change = weights.astype(changes.dtype) @ changes
     delta, delta_stats = unravel(mean_change)
 
     real = ids < num_clients

@@ -43,7 +43,8 @@ def run_cycle(cycle: Cycle) -> tuple[FederatedState, RoundInfo]:
     else:
         uploads = positions(holders, part.upload.reshape(-1), num_clients)
         models, memories = rows.take((models, memories), uploads)
-        state, moved = cycles.end(cycle, _changes(state, models), memories)
+        real = part.upload.reshape(-1) < num_clients
+        state, moved = cycles.end(cycle, _changes(state, models, real), memories)
     needed = planned if count is None else count.sum()
     sums = jax.tree.map(lambda x: x.sum(), sums)
     return state, cycles.info(sums, needed, planned, moved)
@@ -84,11 +85,12 @@ def _begin(recipe: Recipe, state: FederatedState, holders: Array | None):
     return fresh(recipe, state.params, state.stats, controls, count)
 
 
-def _changes(state: FederatedState, models: Model) -> Array:
+def _changes(state: FederatedState, models: Model, real: Array) -> Array:
     """What was added to each model since the cycle began, `[models, d]`."""
     start = ravel_pytree((state.params, state.stats))[0]
     ends = jax.vmap(lambda model: ravel_pytree((model.params, model.stats))[0])(models)
-    return ends - start[None]
+    # Padding took somebody's model, and that one's NaN is its own.
+    return jnp.where(real[:, None], ends - start[None], 0)
 
 
 def _persist(state, holders, models, memories):
