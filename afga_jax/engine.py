@@ -26,7 +26,7 @@ from afga_jax.participation import Plan
 from afga_jax.planner import Planner, quick_to_compile
 from afga_jax.recipe import FederatedState, Recipe
 from afga_jax.schedule import Sizes
-from afga_jax.typing import Array
+from afga_jax.typing import Array, ClientData
 
 __all__ = ["Choice", "Planner", "choose", "quick_to_compile"]
 
@@ -70,10 +70,18 @@ class Choice:
             return {"engine": "dense"}
         return {"engine": "span", "wave_width": self.width}
 
+    def holding(self, data: ClientData) -> "Choice":
+        """The same, with the memory of these data in the account."""
+        count = memory.bytes_of(data)
+        runs = {
+            name: run and dataclasses.replace(run, data=count)
+            for name, run in (("run", self.run), ("other", self.other))
+        }
+        return dataclasses.replace(self, **runs)
+
     def __str__(self) -> str:
         where = f" on {self.devices} devices" if self.devices > 1 else ""
-        held = memory.size(self.bytes)
-        return f"{self.engine} engine{where}, {held} of client models: {self.reason}"
+        return f"{self.engine} engine{where}: {self.reason}"
 
 
 def choose(

@@ -28,7 +28,7 @@ from afga_jax.experiment import from_config
 from afga_jax.record import Record, Run
 from afga_jax.settings import resolve
 from afga_jax.summary import summarise
-from experiments import cores, flags, folder, interrupts, loop
+from experiments import cores, engines, flags, folder, interrupts, loop
 from experiments.interrupts import Interrupted
 from experiments.programs import Programs
 from experiments.progress import Display
@@ -71,7 +71,7 @@ def run(
         return before
     with _precision(config):
         if programs is None:
-            programs = Programs(from_config(config))
+            programs = Programs(engines.as_begun(from_config(config), before))
             config = programs.experiment.config
         elif not programs.accept(config):
             raise ValueError("the programs differ from the run in more than numbers.")
@@ -167,12 +167,14 @@ def _run(training: Training, writer: Record, display: Display, about, new: bool)
     config, facts = training.config, training.programs.experiment.facts
     states = Checkpoints(writer.folder / "checkpoints")
     try:
+        choice = engines.fitting(training)
         if not training.restore(states):
             training.start()
         display.begin(config, facts, writer.folder, training.done)
-        display.say(training.engine)
-        more = {"engine": training.engine, **about}
-        writer.configure(config.to_dict(), facts=facts, **more)
+        display.say(f"{choice}; {choice.run}")
+        more = {"engine": f"{choice}; {choice.run}"} if new else {}
+        facts = {**facts, "engine": choice.record}
+        writer.configure(config.to_dict(), facts=facts, **more, **about)
         metrics = writer.resume(lambda row: _is_kept(row, config, training.done))
         with interrupts.remembered() as interrupted:
             stopped = loop.train(

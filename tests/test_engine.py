@@ -1,0 +1,155 @@
+"""Which engine is chosen, by which predictions, and that a run keeps its own."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import runs
+import toy
+
+import afga_jax
+from afga_jax import calibrate, cost, engine, gradient, memory, record
+from afga_jax.cost import Cost, Counts
+from afga_jax.typing import Batch, Task
+from experiments import engines, runner
+from experiments.interrupts import Interrupted
+
+KEY = jax.random.key(3)
+
+
+@pytest.fixture
+def steady(monkeypatch):
+    """A machine that moves 8 GB and computes 64 billion operations in a second."""
+    monkeypatch.setattr(cost, "pass_seconds", lambda count: count / 8e9)
+    for module in (cost, engine):
+        monkeypatch.setattr(module, "operation_seconds", lambda: 1 / 64e9)
+
+
+def built(algo="afga", **options):
+    given = {"num_clients": 20, "active": 4, "local_steps": 4, **options}
+    return afga_jax.build(algo, toy.logistic(), **given)
+
+
+# Calibration.
+
+
+def test_a_pass_takes_longer_over_more_and_is_measured_once():
+    first = calibrate.pass_seconds(2.0**30)
+    assert first == calibrate.pass_seconds(2.0**30)
+    assert calibrate.pass_seconds(2.0**31) == 2 * first
+    assert calibrate.operation_seconds() == calibrate.operation_seconds()
+    assert np.log2(calibrate.operation_seconds()) % 1 == 0
+
+
+# The work of a gradient.
+
+
+def test_operations_of_products_convolutions_and_loops():
+    def loss(params, stats, batch, key, train):
+        image = jax.lax.conv(batch.inputs, params["kernel"], (1, 1), "VALID")
+        flat = image.reshape(len(image), -1) @ params["dense"]
+        step = lambda x, _: (x @ params["square"], None)  # noqa: E731
+        return jax.lax.scan(step, flat, None, length=5)[0].sum(), (stats, {})
+
+    def init(key):
+        shapes = {"kernel": (6, 2, 3, 3), "dense": (6 * 4 * 4, 7), "square": (7, 7)}
+        return {name: jnp.zeros(shape) for name, shape in shapes.items()}, ()
+
+    class Data:
+        def batch(self, key, client):
+            return Batch(jnp.zeros((10, 2, 6, 6)), jnp.zeros(10))
+
+    jax.tree_util.register_static(Data)
+    convolution = 2 * (10 * 6 * 4 * 4) * (2 * 3 * 3)
+    products = 2 * 10 * 7 * (6 * 4 * 4) + 5 * 2 * 10 * 7 * 7
+    found = gradient.count(Task(init, loss), Data())
+    # Three times, with the way back; the view and the sum are all that is left.
+    assert found.operations / 3 - convolution - products == 10 * 6 * 16 + 1
+    assert found.bytes >= 4 * 10 * (2 * 36 + 6 * 16 + 7)
+    assert found.operations > gradient.of_weights(6 * 18 + 96 * 7 + 49).operations / 5
+
+
+# Costs.
+
+
+def test_costs_follow_their_counts(steady):
+    counts = Counts(cycles=2, steps=3, active=4, rows=5, uploads=5, model=8000)
+    mixing = built().recipe.mixing
+    dense = cost.dense_cost(mixing, counts)
+    # 2 cycles of 3 steps: 5 rows mixed in 2 passes, 4 gradients with 4, at 1 µs each.
+    assert dense.moves == pytest.approx(2 * 3 * (5 * 2 + 4 * 4) * 1e-6, rel=1e-12)
+    assert dense.gradients == 2 * 3 * 4
+    sizes = [(12, engine.Sizes(slots=7, rows=9, reads=30, memories=0))]
+    alone, shared = (cost.span_cost(sizes, counts, devices) for devices in (1, 2))
+    assert alone.moves == pytest.approx(2 * (30 * 2 + 12 * 4) * 1e-6, rel=1e-12)
+    assert (alone.gradients, shared.gradients) == (2 * 12, 2 * 7)
+    assert Cost(1.0, 3).seconds(2.0) == 7.0
+
+
+def test_the_bound_without_a_schedule_is_one(steady):
+    everybody = built("hafed", num_clusters=2, num_clients=16)
+    _, planner = engine.choose(built_span(everybody), KEY)
+    sizes = planner.sizes(KEY)
+    chooser = engine._Chooser(everybody, KEY, None)
+    mixing, counts = everybody.recipe.mixing, chooser.counts
+    least = cost.least_span_cost(mixing, counts, 1)
+    assert 0 < least.moves <= cost.span_cost(sizes, counts, 1).moves
+    assert cost.least_span_cost(mixing, counts._replace(uploads=2), 1) is None
+
+
+def built_span(algorithm):
+    options = algorithm.options.replace(engine="span")
+    return algorithm._replace(options=options)
+
+
+# Choices.
+
+
+def test_work_is_counted_only_where_it_matters(steady):
+    def never():
+        raise AssertionError("counted")
+
+    asked = built(engine="dense")
+    assert engine.choose(asked, KEY, never)[0].reason == "as asked"
+    with pytest.raises(AssertionError, match="counted"):
+        engine.choose(built(), KEY, never)
+
+
+def test_a_choice_is_made_again_from_its_record(steady):
+    for algorithm in (built(), built("hafed", num_clusters=2)):
+        choice, _ = engine.choose(algorithm, KEY)
+        options = algorithm.options.replace(**choice.record)
+        again, _ = engine.choose(algorithm._replace(options=options), KEY)
+        assert again.record == choice.record
+        assert again.run == choice.run
+
+
+@pytest.mark.parametrize(("first", "then"), [(0.0, 1e9), (1e9, 0.0)])
+def test_a_resumed_run_keeps_its_engine(first, then, tmp_path, monkeypatch):
+    monkeypatch.setattr("afga_jax.report.curves", lambda run, path: None)
+    experiment = runs.programs("afga").experiment
+    monkeypatch.setattr(runner, "from_config", lambda config: experiment)
+
+    def measure(seconds):
+        monkeypatch.setattr(cost, "span_cost", lambda *_: Cost(seconds, 0))
+
+    measure(first)
+    config, out = experiment.config, tmp_path / "run"
+    with pytest.raises(Interrupted):
+        runner.run(config, out, display=runs.Interrupting(3))
+    expected = {"engine": "dense"} if first else {"engine": "span", "wave_width": 1}
+    assert record.read(out).facts["engine"] == expected
+    measure(then)
+    runner.run(config, out, resume=True)
+    assert record.read(out).facts["engine"] == expected
+    begun = engines.as_begun(experiment, record.read(out))
+    assert begun.algorithm.options.engine == expected["engine"]
+
+
+def test_a_run_that_cannot_fit_is_refused_before_it_is_compiled(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "available", lambda: 1e6)
+    programs = runs.programs("afga")
+    monkeypatch.setattr(programs.trainer, "start", None)
+    with pytest.raises(ValueError, match=r"needs about .* but there are 1 MB"):
+        runner.run(programs.experiment.config, tmp_path / "run", programs=programs)
+    assert not (tmp_path / "run").exists()
