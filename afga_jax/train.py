@@ -46,6 +46,7 @@ class Trainer:
         self.choice: Choice | None = None
         self._planner, self._started = None, {}
         self._pooled = self._copied = self._everywhere = self._block = None
+        self._spread = None
         options = engine.quick_to_compile()
         self._init = jax.jit(algorithm.init, compiler_options=options)
 
@@ -84,7 +85,8 @@ class Trainer:
           rounds: At most `capacity`.
 
         Returns:
-          The new state, and the diagnostics with a leading axis of rounds.
+          The new state, and the diagnostics as NumPy arrays with a leading axis of
+          rounds.
         """
         checks.integer("rounds", rounds)
         if rounds > self.capacity:
@@ -105,13 +107,18 @@ class Trainer:
             state, infos = self._run(
                 placed, state=state, data=data, plans=plans, begin=begin, rounds=count
             )
-            parts.append(jax.tree.map(lambda x: x[:count], infos))  # noqa: B023
+            parts.append((infos, count))
             first += count
-        infos = jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
-        if self._everywhere is None:
-            return state, infos
-        # All devices hold the same; what follows needs one.
-        return jax.tree.map(lambda x: x.addressable_data(0), (state, infos))
+        parts = [
+            jax.tree.map(lambda x: x[:count], infos)  # noqa: B023
+            for infos, count in jax.device_get(parts)
+        ]
+        infos = jax.tree.map(lambda *x: np.concatenate(x), *parts)
+        if self._everywhere is not None:
+            # All devices hold the same; what follows needs one, the next call all.
+            whole, state = state, jax.tree.map(lambda x: x.addressable_data(0), state)
+            self._spread = (state, whole)
+        return state, infos
 
     def choose(self, key: Array) -> Choice:
         """Decides on the engine, once; `run` does it by itself.
@@ -154,6 +161,9 @@ class Trainer:
             return key, state, data
         if self._copied is None or self._copied[0] is not data:
             self._copied = (data, jax.device_put(data, self._everywhere))
+        kept, self._spread = self._spread, None
+        if kept is not None and kept[0] is state:
+            state = kept[1]
         key, state = jax.device_put((key, state), self._everywhere)
         return key, state, self._copied[1]
 
