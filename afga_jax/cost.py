@@ -14,6 +14,7 @@ from afga_jax.calibrate import operation_seconds, pass_seconds
 from afga_jax.kernels import Average, Kernel, Shifts, Star
 from afga_jax.mixing import AmongSelected, Every, Mixing, NoMixing, WithinClusters
 from afga_jax.schedule import Sizes
+from afga_jax.stencil import grid_of
 
 # Passes x ← x + y over one model (`benchmarks.auto`): mixing reads and writes a row, a
 # read adds one to a model, a gradient's model and increment are copied twice.
@@ -111,6 +112,19 @@ def least_span_cost(mixing: Mixing, counts: Counts, devices: int) -> Cost | None
     passes = (_READ * reads + _TASK * tasks) / devices
     moves = counts.cycles * passes * pass_seconds(counts.model)
     return Cost(moves, counts.cycles * tasks / devices)
+
+
+def matrix_entries(mixing: Mixing, counts: Counts) -> int:
+    """Numbers of the matrices that a schedule is made from; 0: it needs none."""
+    if isinstance(mixing, (NoMixing, AmongSelected)):
+        return 0
+    if grid_of(mixing, counts.steps) is not None:
+        return 0
+    if isinstance(mixing, Every):
+        mixing = mixing.mixing
+    if isinstance(mixing, WithinClusters):
+        return sum(kernel.n**2 for kernel in mixing.kernels)
+    return counts.rows**2
 
 
 def _mixing_seconds(mixing: Mixing, counts: Counts) -> float:

@@ -17,18 +17,18 @@ import numpy as np
 from afga_jax import cost, gradient, memory, schedule, span
 from afga_jax.algorithms import FederatedAlgorithm
 from afga_jax.calibrate import operation_seconds
-from afga_jax.cost import Counts
 from afga_jax.cycle import is_stateful
 from afga_jax.gradient import Work
 from afga_jax.memory import Run
 from afga_jax.mixing import NoMixing
-from afga_jax.participation import Plan
+from afga_jax.outline import Outline, on_cpu
 from afga_jax.planner import Planner, quick_to_compile
-from afga_jax.recipe import FederatedState, Recipe
-from afga_jax.schedule import Sizes
 from afga_jax.typing import Array, ClientData
 
 __all__ = ["Choice", "Planner", "choose", "quick_to_compile"]
+
+# Numbers of a mixing matrix that schedules are made from in less than a second.
+_LARGEST_MATRIX = 2**22
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,14 +70,19 @@ class Choice:
             return {"engine": "dense"}
         return {"engine": "span", "wave_width": self.width}
 
-    def holding(self, data: ClientData) -> "Choice":
-        """The same, with the memory of these data in the account."""
-        count = memory.bytes_of(data)
-        runs = {
-            name: run and dataclasses.replace(run, data=count)
-            for name, run in (("run", self.run), ("other", self.other))
-        }
-        return dataclasses.replace(self, **runs)
+    def holding(self, data: ClientData, work: Work | None = None) -> "Choice":
+        """The same, with these data in the account of its memory.
+
+        Args:
+          data: The clients'.
+          work: Of a gradient; None: its memory stays out of the account.
+        """
+        more = {"data": memory.bytes_of(data)}
+        if work is not None:
+            more["gradient"] = int(work.bytes)
+        run = dataclasses.replace(self.run, **more)
+        other = self.other and dataclasses.replace(self.other, **more)
+        return dataclasses.replace(self, run=run, other=other)
 
     def __str__(self) -> str:
         where = f" on {self.devices} devices" if self.devices > 1 else ""
@@ -106,63 +111,76 @@ class _Chooser:
     def __init__(self, algorithm, key, work):
         self.algorithm, self.key = algorithm, key
         self.options, self.recipe = algorithm.options, algorithm.recipe
-        self.state = _shapes(algorithm, key)
-        self.plan = jax.eval_shape(algorithm.plan, jax.random.key(0), 0)
-        self.counts = _counts(self.recipe, self.plan, self.state)
-        self.available = jax.local_device_count() if _on_cpu() else 1
-        self.width = self.options.wave_width or _width(self.available)
-        self.devices = math.gcd(self.available, self.width)
+        self.outline = Outline(algorithm, key)
+        self.counts = self.outline.counts
+        self._here = jax.local_device_count() if on_cpu() else 1
         self._work = work
 
     def choose(self) -> tuple[Choice, Planner]:
         if against := self._against():
             return self._dense(against)
-        stateful = is_stateful(self.recipe, self.state.params)
-        planner = Planner(self.algorithm, self.width, stateful=stateful)
-        if self.options.engine == "auto" and (seconds := self._hopeless()):
+        width = self.options.wave_width or _width(self._here)
+        if self.options.engine == "auto" and (seconds := self._hopeless(width)):
             return self._dense(_compared(seconds, "dense", "at least "), seconds)
-        sizes = planner.sizes(self.key)
-        run = self._span_run(schedule.bucket([one for _, one in sizes]))
-        choice = Choice(
-            "span", "as asked", run, self._dense_run(), self.width, self.devices
-        )
+        choice, planner, sizes = self._span("as asked", width)
+        if not self.options.wave_width and width > 1 and not _fits(choice.run):
+            # A copy on each device is too much.
+            choice, planner, sizes = self._span("as asked", 1)
         if self.options.engine == "span":
             return choice, planner
-        seconds = self._seconds(sizes)
-        if seconds["dense"] <= seconds["span"]:
-            return self._dense(_compared(seconds, "dense"), seconds, run)
-        reason = _compared(seconds, "span")
+        seconds = self._seconds(sizes, choice.devices)
+        taken = min(seconds, key=seconds.get)
+        reason, (run, other) = _compared(seconds, taken), (choice.run, choice.other)
+        fitting = [one.engine for one in (run, other) if _fits(one)]
+        if fitting and taken not in fitting:
+            taken, reason = fitting[0], f"the {taken} engine would not fit"
+        if taken == "dense":
+            return self._dense(reason, seconds, run)
         return dataclasses.replace(choice, reason=reason, seconds=seconds), planner
 
     def _against(self) -> str | None:
         """Why the span engine is out of the question; None: it is not."""
         if self.options.engine != "auto":
             return "as asked" if self.options.engine == "dense" else None
-        if reason := span.reason_against(self.recipe, self.state.params):
+        mixing = self.recipe.mixing
+        if reason := span.reason_against(self.recipe, self.outline.state.params):
             return reason
-        if isinstance(self.recipe.mixing, NoMixing) and self.devices == 1:
+        if isinstance(mixing, NoMixing) and self._here == 1:
             return "nobody mixes, so only a few hold a model"
+        if cost.matrix_entries(mixing, self.counts) > _LARGEST_MATRIX:
+            return "a schedule would take a matrix of everybody by everybody"
         return None
 
     def _dense(self, reason, seconds=None, other=None) -> tuple[Choice, Planner]:
-        choice = Choice("dense", reason, self._dense_run(), other)
-        choice = dataclasses.replace(choice, seconds=seconds or {})
+        run = self.outline.dense()
+        choice = Choice("dense", reason, run, other, seconds=seconds or {})
         return choice, Planner(self.algorithm)
 
-    def _hopeless(self) -> dict[str, float] | None:
+    def _span(self, reason: str, width: int) -> tuple[Choice, Planner, list]:
+        stateful = is_stateful(self.recipe, self.outline.state.params)
+        planner = Planner(self.algorithm, width, stateful=stateful)
+        sizes = planner.sizes(self.key)
+        devices = math.gcd(self._here, width)
+        capacity = schedule.bucket([one for _, one in sizes])
+        run = self.outline.span(capacity, width, devices)
+        choice = Choice("span", reason, run, self.outline.dense(), width, devices)
+        return choice, planner, sizes
+
+    def _hopeless(self, width: int) -> dict[str, float] | None:
         """Seconds, where even the least that the span engine needs is too long."""
-        dense = cost.dense_cost(self.recipe.mixing, self.counts)
-        least = cost.least_span_cost(self.recipe.mixing, self.counts, self.devices)
+        mixing, devices = self.recipe.mixing, math.gcd(self._here, width)
+        dense = cost.dense_cost(mixing, self.counts)
+        least = cost.least_span_cost(mixing, self.counts, devices)
         if least is None or least.moves <= dense.moves:
             return None
         one = self._gradient_seconds()
         seconds = {"dense": dense.seconds(one), "span": least.seconds(one)}
         return seconds if seconds["span"] > seconds["dense"] else None
 
-    def _seconds(self, sizes: list[tuple[int, Sizes]]) -> dict[str, float]:
+    def _seconds(self, sizes: list, devices: int) -> dict[str, float]:
         needed = float(np.mean([count for count, _ in sizes]))
         dense = cost.dense_cost(self.recipe.mixing, self.counts, needed)
-        spanned = cost.span_cost(sizes, self.counts, self.devices)
+        spanned = cost.span_cost(sizes, self.counts, devices)
         one = self._gradient_seconds()
         return {"dense": dense.seconds(one), "span": spanned.seconds(one)}
 
@@ -173,67 +191,15 @@ class _Chooser:
             found = self._work()
         return found.operations * operation_seconds()
 
-    def _dense_run(self) -> Run:
-        chunk = self.recipe.chunk or (1 if _on_cpu() else self.counts.active)
-        return self._run("dense", self.counts.rows, chunk, 1)
-
-    def _span_run(self, capacity: Sizes) -> Run:
-        chunk = self.recipe.chunk or (1 if _on_cpu() else self.width)
-        lanes = min(chunk, self.width // self.devices)
-        return self._run("span", capacity.rows + 1, lanes, self.devices)
-
-    def _run(self, engine: str, rows: int, together: int, devices: int) -> Run:
-        state, each = self.state, (self.state.controls, self.state.clients)
-        own = memory.bytes_of(each)
-        return Run(
-            engine=engine,
-            clients=self.options.num_clients,
-            rows=rows,
-            active=self.counts.active,
-            uploads=self.counts.uploads,
-            model=self.counts.model,
-            memory=_client_memory(self.recipe, state),
-            server=memory.bytes_of(state) - own,
-            each=own // self.options.num_clients,
-            together=min(together, self.counts.active),
-            seeds=len(self.key) if self.key.ndim else 1,
-            devices=devices,
-        )
-
-
-def _counts(recipe: Recipe, plan: Plan, state: FederatedState) -> Counts:
-    cycles, steps, *active = plan.cycles.active.shape
-    rows = jax.eval_shape(recipe.mixing.rows, plan)
-    return Counts(
-        cycles=cycles,
-        steps=steps,
-        active=math.prod(active),
-        rows=recipe.clustering.num_clients if rows is None else len(rows),
-        uploads=math.prod(plan.cycles.upload.shape[1:]),
-        model=memory.bytes_of((state.params, state.stats)),
-    )
-
-
-def _client_memory(recipe: Recipe, state: FederatedState) -> int:
-    """Bytes that a client's optimizer and correction keep during a round."""
-    own = lambda p: (recipe.optimizer.init(p), recipe.correction.begin(p))  # noqa: E731
-    return memory.bytes_of(jax.eval_shape(own, state.params))
-
-
-def _shapes(algorithm: FederatedAlgorithm, key: Array) -> FederatedState:
-    state = jax.eval_shape(algorithm.init, key)
-    if not key.ndim:
-        return state
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), state)
-
 
 def _width(devices: int) -> int:
     """One client at a time on each CPU device, a batch of them on an accelerator."""
-    return devices * (1 if _on_cpu() else 8)
+    return devices * (1 if on_cpu() else 8)
 
 
-def _on_cpu() -> bool:
-    return jax.default_backend() == "cpu"
+def _fits(run: Run) -> bool:
+    limit = memory.available()
+    return limit is None or run.total <= limit
 
 
 def _compared(seconds: dict[str, float], chosen: str, least: str = "") -> str:

@@ -81,11 +81,16 @@ class Run:
         return self.gradient * self.together * self.devices * self._side_by_side
 
     @property
+    def rounds(self) -> int:
+        """What rounds take beside the data as they were loaded."""
+        copies = (self.devices - 1) * self.data
+        return copies + self.state + self.models + self.gradients
+
+    @property
     def total(self) -> int:
-        """The predicted peak, but for Python and its packages."""
-        copies = self.devices * self.data
+        """The predicted peak, but for Python and its packages, and for evaluations."""
         programs = _PROGRAMS if jax.default_backend() == "cpu" else 0
-        return copies + self.state + self.models + self.gradients + programs
+        return self.data + self.rounds + programs
 
     @property
     def _side_by_side(self) -> int:

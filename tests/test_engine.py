@@ -8,7 +8,16 @@ import runs
 import toy
 
 import afga_jax
-from afga_jax import calibrate, cost, engine, gradient, memory, record
+from afga_jax import (
+    calibrate,
+    cost,
+    engine,
+    gradient,
+    memory,
+    outline,
+    record,
+    schedule,
+)
 from afga_jax.cost import Cost, Counts
 from afga_jax.typing import Batch, Task
 from experiments import engines, runner
@@ -79,7 +88,7 @@ def test_costs_follow_their_counts(steady):
     # 2 cycles of 3 steps: 5 rows mixed in 2 passes, 4 gradients with 4, at 1 µs each.
     assert dense.moves == pytest.approx(2 * 3 * (5 * 2 + 4 * 4) * 1e-6, rel=1e-12)
     assert dense.gradients == 2 * 3 * 4
-    sizes = [(12, engine.Sizes(slots=7, rows=9, reads=30, memories=0))]
+    sizes = [(12, schedule.Sizes(slots=7, rows=9, reads=30, memories=0))]
     alone, shared = (cost.span_cost(sizes, counts, devices) for devices in (1, 2))
     assert alone.moves == pytest.approx(2 * (30 * 2 + 12 * 4) * 1e-6, rel=1e-12)
     assert (alone.gradients, shared.gradients) == (2 * 12, 2 * 7)
@@ -90,8 +99,7 @@ def test_the_bound_without_a_schedule_is_one(steady):
     everybody = built("hafed", num_clusters=2, num_clients=16)
     _, planner = engine.choose(built_span(everybody), KEY)
     sizes = planner.sizes(KEY)
-    chooser = engine._Chooser(everybody, KEY, None)
-    mixing, counts = everybody.recipe.mixing, chooser.counts
+    mixing, counts = everybody.recipe.mixing, outline.Outline(everybody, KEY).counts
     least = cost.least_span_cost(mixing, counts, 1)
     assert 0 < least.moves <= cost.span_cost(sizes, counts, 1).moves
     assert cost.least_span_cost(mixing, counts._replace(uploads=2), 1) is None
@@ -122,6 +130,22 @@ def test_a_choice_is_made_again_from_its_record(steady):
         again, _ = engine.choose(algorithm._replace(options=options), KEY)
         assert again.record == choice.record
         assert again.run == choice.run
+
+
+def test_what_does_not_fit_is_not_taken(monkeypatch):
+    monkeypatch.setattr(cost, "span_cost", lambda *_: Cost(1e9, 0))
+    choice, _ = engine.choose(built(), KEY)
+    assert choice.engine == "dense"
+    between = (choice.run.total + choice.other.total) / 2
+    assert choice.other.total < between
+    monkeypatch.setattr(memory, "available", lambda: between)
+    choice, _ = engine.choose(built(), KEY)
+    assert str(choice) == "span engine: the dense engine would not fit"
+
+
+def test_everybody_by_everybody_is_not_scheduled():
+    many = built(num_clients=10_000, topology="complete")
+    assert "everybody by everybody" in engine.choose(many, KEY)[0].reason
 
 
 @pytest.mark.parametrize(("first", "then"), [(0.0, 1e9), (1e9, 0.0)])

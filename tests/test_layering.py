@@ -20,6 +20,7 @@ ORDER = [
     "rounds",
     "algorithms",
     "planner cost",
+    "outline",
     "models data evaluate ledger engine",
     "train",
     "config",

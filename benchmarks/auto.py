@@ -1,0 +1,178 @@
+"""Is `auto` right? Both engines' predicted seconds and bytes against measured ones.
+
+    python -m benchmarks.auto [--only=mlp-100] [--least=0.3]
+
+An MLP and a CNN on Fashion-MNIST, one device per core. Both engines take turns; the
+median of their laps counts, and the peak of the process beyond what it was before,
+without what JAX itself takes (`benchmarks.peaks` has whole processes). What would take
+more than `--most` seconds a round, by the prediction, is left out. Writes
+`results/auto.md` and `results/auto.json`; `--only` keeps the other models' lines.
+"""
+
+import argparse
+import functools
+import gc
+import itertools
+import json
+import math
+import pathlib
+import statistics
+import time
+from typing import NamedTuple
+
+import jax
+
+import afga_jax
+from afga_jax import data, engine, gradient, models
+from afga_jax.algorithms import FederatedAlgorithm
+from afga_jax.data import Clients
+from afga_jax.typing import Task
+from benchmarks import auto_report
+from benchmarks.ours import memory
+from benchmarks.problem import BATCH, MODELS
+from experiments import cores
+
+RESULTS = pathlib.Path(__file__).parent / "results"
+# Clients that compute at a step, and local steps, by the number of clients.
+SCALES = {100: (5, 24), 1000: (10, 8), 10_000: (100, 2)}
+VARIANTS = {
+    "AFGA, ring": ("afga", {}),
+    "CAFGA, 5 rings": ("cafga", {"num_clusters": 5}),
+    "AFGA, complete": ("afga", {"topology": "complete"}),
+    "HA-Fed, 5 rings": ("hafed", {"num_clusters": 5}),
+    "FedAMSGrad": ("fedamsgrad", {}),
+}
+ENGINES = ("dense", "span")
+LAPS = 3
+
+
+class Cell(NamedTuple):
+    """What is measured: a model of `MODELS`, N, a name of `VARIANTS`."""
+
+    model: str
+    num_clients: int
+    variant: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.model}, N={self.num_clients:,}, {self.variant}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", help="a model", choices=("mlp-100", "cnn"))
+    parser.add_argument("--least", type=float, default=0.3, help="seconds of a lap")
+    parser.add_argument("--most", type=float, default=10, help="seconds of a round")
+    args = parser.parse_args()
+    cores.use()
+    names = [args.only] if args.only else ["mlp-100", "cnn"]
+    cells = [Cell(*one) for one in itertools.product(names, SCALES, VARIANTS)]
+    path = RESULTS / "auto.json"
+    rows = json.loads(path.read_text())["rows"] if path.exists() else {}
+    for cell in cells:
+        rows.pop(cell.name, None)
+        row = compared(cell, args.least, args.most)
+        print(auto_report.line(cell.name, row), flush=True)
+        rows[cell.name] = row
+        jax.clear_caches()
+        gc.collect()
+    found = {"date": time.strftime("%Y-%m-%d"), "devices": jax.device_count()}
+    path.write_text(json.dumps({**found, "rows": rows}, indent=1) + "\n")
+    (RESULTS / "auto.md").write_text(auto_report.page(rows, jax.device_count()))
+    print(auto_report.verdict(rows))
+
+
+def compared(cell: Cell, least: float, most: float) -> dict:
+    """Predictions and measurements of one cell, ready for JSON.
+
+    Args:
+      cell: What to run.
+      least: Seconds that a lap should take.
+      most: Seconds that a round may take.
+    """
+    task, clients = problem(cell.model, cell.num_clients)
+    key = jax.random.key(0)
+    work = functools.partial(gradient.count, task, clients)
+    choice, _ = engine.choose(built(cell, task), key, work)
+    choice = choice.holding(clients, work())
+    runs = {choice.engine: choice.run}
+    if choice.other is not None:
+        runs[choice.other.engine] = choice.other
+    row = {"auto": choice.engine, "reason": choice.reason}
+    row["predicted seconds"] = choice.seconds
+    row["predicted bytes"] = {name: run.rounds for name, run in runs.items()}
+    slow = [name for name in runs if choice.seconds.get(name, 0) > most]
+    measured = {
+        name: Contestant(built(cell, task, engine=name), clients, key)
+        for name in ENGINES
+        if name in runs and name not in slow
+    }
+    for _ in range(LAPS):
+        for name, contestant in measured.items():
+            # As many as a call of the runner has, which is about a second's.
+            expected = choice.seconds.get(name, least)
+            contestant.lap(max(1, min(8, math.ceil(least / expected))))
+    row["seconds"] = {name: one.seconds for name, one in measured.items()}
+    row["bytes"] = {name: one.bytes for name, one in measured.items()}
+    return row
+
+
+class Contestant:
+    """One engine at work; its first round is not timed, but its peak counts."""
+
+    def __init__(self, algorithm: FederatedAlgorithm, clients: Clients, key: jax.Array):
+        before = memory(reset=True)
+        self._trainer = afga_jax.Trainer(algorithm, capacity=8)
+        self._key, self._clients, self._laps = key, clients, []
+        self._state = self._trainer.init(key)
+        self.lap(1)
+        self._laps.clear()
+        self.bytes = 1e9 * (memory() - before)
+
+    def lap(self, rounds: int) -> None:
+        start = time.perf_counter()
+        self._state, info = self._trainer.run(
+            self._key, self._state, self._clients, rounds
+        )
+        jax.block_until_ready((self._state, info))
+        self._laps.append((time.perf_counter() - start) / rounds)
+
+    @property
+    def seconds(self) -> float:
+        return statistics.median(self._laps)
+
+
+@functools.cache
+def problem(model: str, num_clients: int) -> tuple[Task, Clients]:
+    """The task and its data."""
+    kind, settings, name = MODELS[model]
+    dataset = _dataset(name)
+    held = data.partition.build("overlap", dataset.train_targets, num_clients)
+    clients = data.from_dataset(dataset, held, batch_size=BATCH)
+    shape = dataset.train_inputs.shape[1:]
+    return models.classifier(models.create(kind, 10, **settings), shape), clients
+
+
+def built(cell: Cell, task: Task, **options) -> FederatedAlgorithm:
+    """The cell's algorithm."""
+    algorithm, own = VARIANTS[cell.variant]
+    active, steps = SCALES[cell.num_clients]
+    return afga_jax.build(
+        algorithm,
+        task,
+        num_clients=cell.num_clients,
+        active=active,
+        local_steps=steps,
+        local_lr=0.01,
+        **own,
+        **options,
+    )
+
+
+@functools.cache
+def _dataset(name: str) -> data.Dataset:
+    return data.load(name)
+
+
+if __name__ == "__main__":
+    main()

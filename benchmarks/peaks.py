@@ -1,0 +1,86 @@
+"""Predicted and measured peak memory, each case in a process of its own.
+
+    python -m benchmarks.peaks
+
+Peaks are beyond what the process held when its data was loaded, compilation included.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+
+import jax
+
+import afga_jax
+from afga_jax import data, gradient, memory, models
+from benchmarks.measure import device_flags
+from benchmarks.ours import memory as peak
+from benchmarks.problem import BATCH, MODELS
+
+# Model, algorithm, N, M, CPU devices (None: one per core), and options.
+CASES = {
+    "dense AFGA": ("convmixer-64-4", "afga", 100, 5, 1, {"engine": "dense"}),
+    "span AFGA": ("mlp-100", "afga", 100, 5, None, {"engine": "span"}),
+    "a million, one device": ("mlp-100", "afga", 1_000_000, 1000, 1, {}),
+    "a million": ("mlp-100", "afga", 1_000_000, 1000, None, {}),
+    "SCAFFOLD, one device": ("cnn", "scaffold", 1000, 10, 1, {}),
+    "SCAFFOLD": ("cnn", "scaffold", 1000, 10, None, {}),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--case", choices=CASES, help="measure it in this process")
+    args = parser.parse_args()
+    if args.case:
+        print(json.dumps(measured(*CASES[args.case])))
+        return
+    print("| case | model | N | engine | devices | predicted GB | measured GB |")
+    print("|---" * 7 + "|")
+    for name, (model, _, clients, _, devices, _) in CASES.items():
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks.peaks", f"--case={name}"],
+            env={**os.environ, **device_flags(devices)},
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            raise RuntimeError(f"{name}: {done.stderr[-400:]}")
+        row = json.loads(done.stdout.splitlines()[-1])
+        values = [row["engine"], row["devices"], *row["gigabytes"]]
+        print(f"| {name} | {model} | {clients:,} |", *(f" {x} |" for x in values))
+
+
+def measured(model, algorithm, num_clients, active, devices, options) -> dict:
+    """One case's figures."""
+    kind, settings, name = MODELS[model]
+    dataset = data.load(name)
+    held = data.partition.build("overlap", dataset.train_targets, num_clients)
+    clients = data.from_dataset(dataset, held, batch_size=BATCH)
+    shape = dataset.train_inputs.shape[1:]
+    task = models.classifier(models.create(kind, 10, **settings), shape)
+    built = afga_jax.build(
+        algorithm,
+        task,
+        num_clients=num_clients,
+        active=active,
+        local_steps=4,
+        **options,
+    )
+    before, key = peak(reset=True), jax.random.key(0)
+    trainer = afga_jax.Trainer(built, capacity=1)
+    state = trainer.init(key)
+    for _ in range(2):
+        state, info = trainer.run(key, state, clients, 1)
+    jax.block_until_ready((state, info))
+    found = peak() - before
+    choice = trainer.choice.holding(clients, gradient.count(task, clients))
+    predicted = 1e-9 * (choice.run.total - memory.bytes_of(clients))
+    figures = [round(predicted, 2), round(found, 2)]
+    return {"engine": choice.engine, "devices": choice.devices, "gigabytes": figures}
+
+
+if __name__ == "__main__":
+    main()
