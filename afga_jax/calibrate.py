@@ -16,6 +16,8 @@ import numpy as np
 
 # Passes are measured over arrays between these sizes; larger ones take in proportion.
 _LEAST, _MOST = 2**16, 2**24
+# What a program frees, the allocator keeps up to about this size.
+_KEPT = 2**25
 # Each is the best of so many, so that a busy moment does not count.
 _REPEATS = 4
 # Short passes are repeated until they touch so much, since clocks are coarse.
@@ -32,6 +34,16 @@ def pass_seconds(count: float) -> float:
     """
     size = min(max(int(count), _LEAST), _MOST)
     return count * _pass_rate(1 << (size - 1).bit_length())
+
+
+def fresh_seconds(count: float) -> float:
+    """Seconds that the system takes to hand out so many bytes for the first time.
+
+    Little is handed out again by the allocator itself, at no cost.
+    """
+    if count < _KEPT or jax.default_backend() != "cpu":
+        return 0.0
+    return count * _fresh_rate()
 
 
 @functools.cache
@@ -64,6 +76,13 @@ def _pass_rate(size: int) -> float:
     # On CPU NumPy moves memory as fast as a compiled program, and starts at once.
     x, y = np.zeros(size // 4, np.float32), np.ones(size // 4, np.float32)
     return rounded(_best(lambda: np.add(x, y, out=x), -(-_TOUCHED // size)) / size)
+
+
+@functools.cache
+def _fresh_rate() -> float:
+    """Seconds per byte."""
+    size = _KEPT + _KEPT // 4
+    return rounded(_best(lambda: np.empty(size, np.int8).fill(1), 1) / size)
 
 
 def _finished(function: Callable) -> Callable:

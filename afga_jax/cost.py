@@ -10,19 +10,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from afga_jax.calibrate import operation_seconds, pass_seconds
+from afga_jax.calibrate import fresh_seconds, operation_seconds, pass_seconds
+from afga_jax.gradient import Work
 from afga_jax.kernels import Average, Kernel, Shifts, Star
 from afga_jax.mixing import AmongSelected, Every, Mixing, NoMixing, WithinClusters
 from afga_jax.schedule import Sizes
 from afga_jax.stencil import grid_of
 
-# Passes x ← x + y over one model (`benchmarks.auto`): mixing reads and writes a row, a
-# read adds one to a model, a gradient's model and increment are copied twice.
-_MIX, _READ, _TASK = 2.0, 2.0, 4.0
-# A mean over everybody is slow in XLA on CPU.
-_AVERAGE = 32.0
-# Seconds that devices wait for each other in a slot.
-_MEETING = 1e-4
+# Passes x ← x + y over one model (`benchmarks.auto`): mixing reads and writes a row; a
+# read is one of a few that are added together, some of them padding; a gradient's model
+# and increment are copied twice. A mean over everybody is slow in XLA on CPU.
+_MIX, _READ, _TASK, _AVERAGE = 1.0, 4.0, 4.0, 16.0
+# Seconds of a step beside its arithmetic: a batch is drawn, many small programs start.
+_STEP = 2e-4
+# Seconds that devices wait for each other in a slot, and exchange what they computed.
+_MEETING = 6e-4
 
 
 class Cost(NamedTuple):
@@ -61,6 +63,15 @@ class Counts(NamedTuple):
     model: int
 
 
+def gradient_seconds(work: Work) -> float:
+    """Of one client's step on one core, to a factor of about two.
+
+    Args:
+      work: Counted; how well its operations suit the machine is not known.
+    """
+    return _STEP + work.operations * operation_seconds()
+
+
 def dense_cost(mixing: Mixing, counts: Counts, needed: float | None = None) -> Cost:
     """Of the dense engine.
 
@@ -72,7 +83,9 @@ def dense_cost(mixing: Mixing, counts: Counts, needed: float | None = None) -> C
     tasks = counts.steps * counts.active if needed is None else needed
     mixed = counts.steps * _mixing_seconds(mixing, counts)
     moves = mixed + tasks * _TASK * pass_seconds(counts.model)
-    return Cost(counts.cycles * moves, counts.cycles * tasks)
+    # Two copies of everybody's model, anew in every call.
+    fresh = fresh_seconds(2 * counts.rows * counts.model)
+    return Cost(counts.cycles * moves + fresh, counts.cycles * tasks)
 
 
 def span_cost(sizes: Sequence[tuple[int, Sizes]], counts: Counts, devices: int) -> Cost:

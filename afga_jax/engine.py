@@ -16,7 +16,6 @@ import numpy as np
 
 from afga_jax import cost, gradient, memory, schedule, span
 from afga_jax.algorithms import FederatedAlgorithm
-from afga_jax.calibrate import operation_seconds
 from afga_jax.cycle import is_stateful
 from afga_jax.gradient import Work
 from afga_jax.memory import Run
@@ -186,10 +185,8 @@ class _Chooser:
 
     def _gradient_seconds(self) -> float:
         if self._work is None:
-            found = gradient.of_weights(self.counts.model // 4)
-        else:
-            found = self._work()
-        return found.operations * operation_seconds()
+            return cost.gradient_seconds(gradient.of_weights(self.counts.model // 4))
+        return cost.gradient_seconds(self._work())
 
 
 def _width(devices: int) -> int:

@@ -20,15 +20,15 @@ PROGRAMS = SPAN.total - SPAN.models
 
 def test_parts_add_up():
     assert DENSE.models == (2 * 100 + 5) * MEGA
-    assert SPAN.models == (20 + 2.25 * 4) * MEGA
+    assert SPAN.models == (20 + 1.25 * 4) * MEGA
     run = dataclasses.replace(
         SPAN, server=3, each=2, data=7, gradient=11, together=2, devices=2
     )
-    assert run.state == (3 + 100 * 2) * 3
+    assert run.state == (3 + 100 * 2) * 2
     assert run.gradients == 11 * 2 * 2
     parts = 2 * 7 + run.state + run.models + run.gradients
     assert run.total == parts + PROGRAMS
-    assert dataclasses.replace(run, seeds=4).state == (3 + 100 * 2) * (9 * 2 + 4)
+    assert dataclasses.replace(run, seeds=4).state == (3 + 100 * 2) * 9 * 2
 
 
 def test_what_fits_passes():
@@ -46,7 +46,7 @@ def refusal(run, other, limit):
 def test_only_what_would_fit_is_said():
     fits_fifty = PROGRAMS + 105 * MEGA
     assert refusal(DENSE, None, fits_fifty) == "take num_clients=50."
-    assert refusal(DENSE, SPAN, SPAN.total) == "take engine=span, or num_clients=12."
+    assert refusal(DENSE, SPAN, SPAN.total) == "take engine=span, or num_clients=10."
     assert refusal(DENSE, SPAN, SPAN.total - 1).startswith("take num_clients=")
     two = dataclasses.replace(SPAN, devices=2)
     assert refusal(two, None, SPAN.total) == "take cpu_devices=1."
