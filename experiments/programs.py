@@ -31,9 +31,10 @@ class Programs:
         self.inspect = jax.jit(functools.partial(_inspect, experiment))
         key = jax.random.key(0)
         shapes = jax.eval_shape(experiment.algorithm.init, key)
-        self.costs = ledger.costs(experiment.algorithm, shapes)
-        self.numbers = tuple(shapes.numbers)
         config = experiment.config
+        links = ledger.Links(config.server_seconds, config.client_seconds)
+        self.costs = ledger.costs(experiment.algorithm, shapes, links)
+        self.numbers = tuple(shapes.numbers)
         self.inspects = config.consensus or config.local_global
         if self.inspects:
             measure.check_inspectable(experiment.algorithm)

@@ -241,6 +241,12 @@ def test_a_run_starts_from_a_trained_model(digits, tmp_path):
     assert started.metrics[-1]["test_loss"] == pytest.approx(last["test_loss"])
 
 
+def test_hours_follow_the_links():
+    plain, slow = runs.programs(), runs.programs(server_seconds=36.0)
+    assert slow.costs.links.server_seconds == 2 * plain.costs.links.server_seconds == 36
+    assert slow.costs.links.client_seconds == 1.8
+
+
 def test_programs_serve_other_numbers(tmp_path, whole, config, programs):
     """A sweep's cell: the same executable, other rates."""
     before = programs.trainer._run._cache_size()

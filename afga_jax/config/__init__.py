@@ -209,6 +209,12 @@ class Config:
     precision: str | None = own(
         "run", "Of matrix products; else JAX's.", choices=("default", "high", "highest")
     )
+    server_seconds: float = own(
+        "run", "Of a message to or from the server, for hours.", 18.0, at_least=0
+    )
+    client_seconds: float = own(
+        "run", "Of a message between clients, for hours.", 1.8, at_least=0
+    )
     compile_cache: bool = own("run", "Keep compiled programs.", True, neutral=True)
 
     def __post_init__(self):
