@@ -79,6 +79,16 @@ def test_convolution_is_flax_conv(x64, kernel, strides, padding, image, channels
     )
 
 
+def test_kernel_gradients_of_large_images_are_summed_sample_by_sample(x64):
+    assert_same(
+        layers.convolution,
+        plain_convolution((1, 1), "SAME"),
+        normal(0, 2, 20, 20, 64),
+        normal(1, 5, 5, 64, 2),
+        tolerance=EXACT,
+    )
+
+
 @pytest.mark.parametrize(("kernel", "strides", "padding", "image"), WINDOWS)
 def test_depthwise_is_flax_conv_with_groups(x64, kernel, strides, padding, image):
     weights = normal(1, *kernel, 1, 6)

@@ -5,6 +5,7 @@ outside of loops, and a federated round is a loop over clients inside a loop ove
 So both gradients are written here as convolutions that have that layout to begin with.
 """
 
+import math
 from functools import partial
 
 import jax
@@ -24,6 +25,8 @@ from afga_jax.models.layers.windows import (
     under,
 )
 from afga_jax.typing import Array
+
+CACHED = 600_000  # Numbers that are written and read again before they leave the cache.
 
 
 def convolution(
@@ -122,22 +125,28 @@ def _input_gradient(inputs, kernel, gradient, strides, padding):
 
 
 def _kernel_gradient(inputs, kernel, gradient, strides, padding):
-    # Few channels make matmuls too thin, many make the convolution's kernel, which is
-    # the whole gradient image, too large.
+    # Few channels make patches that are slow to collect, many make the convolution's
+    # kernel, which is the whole gradient image, too large.
     if kernel.shape[2] >= 64:
-        return _kernel_gradient_by_taps(inputs, kernel, gradient, strides, padding)
+        return _kernel_gradient_by_patches(inputs, kernel, gradient, strides, padding)
     return _kernel_gradient_by_convolution(inputs, kernel, gradient, strides, padding)
 
 
-def _kernel_gradient_by_taps(inputs, kernel, gradient, strides, padding):
-    """∂k[i, j] = Xᵀ ∂Y, one matmul per tap, X the pixels that the tap sees."""
-    window, (channels, features) = kernel.shape[:2], kernel.shape[2:]
-    padded, rows = pad(inputs, padding), gradient.reshape(-1, features)
-    products = [
-        under(padded, tap, gradient.shape[1:3], strides).reshape(-1, channels).T @ rows
-        for tap in taps(window)
-    ]
-    return jnp.stack(products).reshape(kernel.shape)
+def _kernel_gradient_by_patches(inputs, kernel, gradient, strides, padding):
+    """∂K = (∂Yᵀ P)ᵀ, a row of P being what one window sees, a few samples at a time."""
+    padded, (batch, *outs, features) = pad(inputs, padding), gradient.shape
+    size = math.prod(kernel.shape[:3])
+    chunk = _largest_divisor(batch, CACHED // (math.prod(outs) * size))
+
+    def add(total, samples):
+        images, grads = samples
+        seen = [under(images, tap, outs, strides) for tap in taps(kernel.shape[:2])]
+        patches = jnp.concatenate(seen, axis=-1).reshape(-1, size)
+        return total + grads.reshape(-1, features).T @ patches, None
+
+    zeros = jnp.zeros((features, size), gradient.dtype)
+    chunks = [x.reshape(-1, chunk, *x.shape[1:]) for x in (padded, gradient)]
+    return lax.scan(add, zeros, chunks)[0].T.reshape(kernel.shape)
 
 
 def _kernel_gradient_by_convolution(inputs, kernel, gradient, strides, padding):
@@ -162,6 +171,12 @@ def _kernel_gradient_by_convolution(inputs, kernel, gradient, strides, padding):
         dimension_numbers=LAYOUT,
     )
     return by_channel.transpose(1, 2, 0, 3)
+
+
+def _largest_divisor(number, bound):
+    return max(
+        d for d in range(1, number + 1) if d <= max(bound, 1) and number % d == 0
+    )
 
 
 def _is_pointwise(kernel, padding):
