@@ -91,15 +91,16 @@ class Choice:
 def choose(
     algorithm: FederatedAlgorithm,
     key: Array,
-    work: Callable[[], Work] | None = None,
+    work: Work | Callable[[], Work] | None = None,
 ) -> tuple[Choice, Planner]:
     """The engine of an algorithm, and what makes its plans and schedules.
 
     Args:
       algorithm: From `build`.
       key: The run's key, or several seeds'.
-      work: Counts what a gradient takes, where the choice depends on it. None: the
-        least that so many weights take, which is too little for convolutions.
+      work: What a gradient takes, or a function that counts it, which is asked only
+        where the choice depends on it. None: the least that so many weights take,
+        which is too little for convolutions.
     """
     return _Chooser(algorithm, key, work).choose()
 
@@ -180,13 +181,17 @@ class _Chooser:
         needed = float(np.mean([count for count, _ in sizes]))
         dense = cost.dense_cost(self.recipe.mixing, self.counts, needed)
         spanned = cost.span_cost(sizes, self.counts, devices)
-        one = self._gradient_seconds()
+        moves, gradients = (a - b for a, b in zip(dense, spanned, strict=True))
+        # One engine that is ahead in both is so whatever a gradient takes.
+        one = self._gradient_seconds(settled=moves * gradients >= 0)
         return {"dense": dense.seconds(one), "span": spanned.seconds(one)}
 
-    def _gradient_seconds(self) -> float:
-        if self._work is None:
-            return cost.gradient_seconds(gradient.of_weights(self.counts.model // 4))
-        return cost.gradient_seconds(self._work())
+    def _gradient_seconds(self, *, settled: bool = False) -> float:
+        work = self._work
+        if callable(work):
+            work = None if settled else work()
+        work = work or gradient.of_weights(self.counts.model // 4)
+        return cost.gradient_seconds(work)
 
 
 def _width(devices: int) -> int:

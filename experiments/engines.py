@@ -1,11 +1,14 @@
 """The engine of a run: the one it began with, and whether its memory is there."""
 
-from afga_jax import memory
+from afga_jax import gradient, memory
 from afga_jax.engine import Choice
 from afga_jax.experiment import Experiment
 from afga_jax.record import Run
 from afga_jax.seeds import keys_of
 from experiments.training import Training
+
+# The share of the memory from which on a run is looked at more closely.
+_SCARCE = 0.25
 
 
 def as_begun(experiment: Experiment, before: Run | None) -> Experiment:
@@ -24,11 +27,21 @@ def as_begun(experiment: Experiment, before: Run | None) -> Experiment:
 def fitting(training: Training) -> Choice:
     """The engine of a run that is about to start, with the memory that it will take.
 
+    The values inside a gradient are counted only where memory is scarce: that takes
+    the trace of a loss.
+
     Raises:
       ValueError: There is not as much.
     """
-    config, programs = training.config, training.programs
-    choice = programs.trainer.choose(keys_of(config.seed, config.num_seeds))
-    choice = choice.holding(programs.experiment.clients)
-    memory.check_fits(choice.run, choice.other)
+    config, experiment = training.config, training.programs.experiment
+    keys = keys_of(config.seed, config.num_seeds)
+    choice = training.programs.trainer.choose(keys).holding(experiment.clients)
+    limit = memory.available()
+    if limit is not None and choice.run.total > _SCARCE * limit:
+        recipe = experiment.algorithm.recipe
+        work = gradient.count(
+            experiment.task, experiment.clients, full_batch=recipe.full_batch
+        )
+        choice = choice.holding(experiment.clients, work)
+    memory.check_fits(choice.run, choice.other, limit=limit)
     return choice
