@@ -24,7 +24,7 @@ from afga_jax.outline import Outline, on_cpu
 from afga_jax.planner import Planner, quick_to_compile
 from afga_jax.typing import Array, ClientData
 
-__all__ = ["Choice", "Planner", "choose", "quick_to_compile"]
+__all__ = ["Choice", "Planner", "alternative", "choose", "quick_to_compile"]
 
 # Numbers of a mixing matrix that schedules are made from in less than a second.
 _LARGEST_MATRIX = 2**22
@@ -105,6 +105,18 @@ def choose(
     return _Chooser(algorithm, key, work).choose()
 
 
+def alternative(algorithm: FederatedAlgorithm, key: Array) -> Run | None:
+    """What the span engine would hold in place of the dense one; None: it cannot run.
+
+    Args:
+      algorithm: From `build`, whatever engine was asked for.
+      key: The run's key, or several seeds'.
+    """
+    options = algorithm.options.replace(engine="auto")
+    chooser = _Chooser(algorithm._replace(options=options), key, None)
+    return None if chooser.against() else chooser.span("as asked", 1)[0].run
+
+
 class _Chooser:
     """What `choose` knows of an algorithm."""
 
@@ -117,15 +129,15 @@ class _Chooser:
         self._work = work
 
     def choose(self) -> tuple[Choice, Planner]:
-        if against := self._against():
+        if against := self.against():
             return self._dense(against)
         width = self.options.wave_width or _width(self._here)
         if self.options.engine == "auto" and (seconds := self._hopeless(width)):
             return self._dense(_compared(seconds, "dense", "at least "), seconds)
-        choice, planner, sizes = self._span("as asked", width)
+        choice, planner, sizes = self.span("as asked", width)
         if not self.options.wave_width and width > 1 and not _fits(choice.run):
             # A copy on each device is too much.
-            choice, planner, sizes = self._span("as asked", 1)
+            choice, planner, sizes = self.span("as asked", 1)
         if self.options.engine == "span":
             return choice, planner
         seconds = self._seconds(sizes, choice.devices)
@@ -138,7 +150,7 @@ class _Chooser:
             return self._dense(reason, seconds, run)
         return dataclasses.replace(choice, reason=reason, seconds=seconds), planner
 
-    def _against(self) -> str | None:
+    def against(self) -> str | None:
         """Why the span engine is out of the question; None: it is not."""
         if self.options.engine != "auto":
             return "as asked" if self.options.engine == "dense" else None
@@ -156,7 +168,7 @@ class _Chooser:
         choice = Choice("dense", reason, run, other, seconds=seconds or {})
         return choice, Planner(self.algorithm)
 
-    def _span(self, reason: str, width: int) -> tuple[Choice, Planner, list]:
+    def span(self, reason: str, width: int) -> tuple[Choice, Planner, list]:
         stateful = is_stateful(self.recipe, self.outline.state.params)
         planner = Planner(self.algorithm, width, stateful=stateful)
         sizes = planner.sizes(self.key)

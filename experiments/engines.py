@@ -1,10 +1,12 @@
 """The engine of a run: the one it began with, and whether its memory is there."""
 
-from afga_jax import gradient, memory
+import dataclasses
+
+from afga_jax import engine, gradient, memory
 from afga_jax.engine import Choice
 from afga_jax.experiment import Experiment
 from afga_jax.record import Run
-from afga_jax.seeds import keys_of
+from afga_jax.seeds import keys_of, seeded
 from experiments.training import Training
 
 # The share of the memory from which on a run is looked at more closely.
@@ -27,21 +29,23 @@ def as_begun(experiment: Experiment, before: Run | None) -> Experiment:
 def fitting(training: Training) -> Choice:
     """The engine of a run that is about to start, with the memory that it will take.
 
-    The values inside a gradient are counted only where memory is scarce: that takes
-    the trace of a loss.
+    Only where memory is scarce is it looked at more closely, with the values inside a
+    gradient and the other engine: that takes the trace of a loss and some schedules.
 
     Raises:
       ValueError: There is not as much.
     """
     config, experiment = training.config, training.programs.experiment
-    keys = keys_of(config.seed, config.num_seeds)
+    keys, algorithm = keys_of(config.seed, config.num_seeds), experiment.algorithm
     choice = training.programs.trainer.choose(keys).holding(experiment.clients)
     limit = memory.available()
-    if limit is not None and choice.run.total > _SCARCE * limit:
-        recipe = experiment.algorithm.recipe
-        work = gradient.count(
-            experiment.task, experiment.clients, full_batch=recipe.full_batch
-        )
-        choice = choice.holding(experiment.clients, work)
+    if limit is None or choice.run.total <= _SCARCE * limit:
+        return choice
+    if choice.engine == "dense" and choice.other is None:
+        other = engine.alternative(seeded(algorithm), keys)
+        choice = dataclasses.replace(choice, other=other)
+    full_batch = algorithm.recipe.full_batch
+    work = gradient.count(experiment.task, experiment.clients, full_batch=full_batch)
+    choice = choice.holding(experiment.clients, work)
     memory.check_fits(choice.run, choice.other, limit=limit)
     return choice

@@ -147,6 +147,13 @@ def test_what_does_not_fit_is_not_taken(monkeypatch):
     assert str(choice) == "span engine: the dense engine would not fit"
 
 
+def test_the_other_engine_of_one_that_was_asked_for():
+    asked = built(engine="dense")
+    other = engine.alternative(asked, KEY)
+    assert other == engine.choose(built(engine="span"), KEY)[0].run
+    assert engine.alternative(built("dsgd"), KEY) is None
+
+
 def test_everybody_by_everybody_is_not_scheduled():
     many = built(num_clients=10_000, topology="complete")
     assert "everybody by everybody" in engine.choose(many, KEY)[0].reason
