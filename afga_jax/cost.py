@@ -23,8 +23,9 @@ from afga_jax.stencil import grid_of
 _MIX, _READ, _TASK, _AVERAGE = 1.0, 4.0, 4.0, 16.0
 # Seconds of a step beside its arithmetic: a batch is drawn, many small programs start.
 _STEP = 2e-4
-# Seconds that devices wait for each other in a slot, and exchange what they computed.
-_MEETING = 6e-4
+# Seconds that devices wait for each other in a slot, and exchange what they computed:
+# 0.6 ms on quiet cores, more on busy ones.
+_MEETING = 8e-4
 
 
 class Cost(NamedTuple):
