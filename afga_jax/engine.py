@@ -26,6 +26,8 @@ from afga_jax.typing import Array, ClientData
 
 __all__ = ["Choice", "Planner", "alternative", "choose", "quick_to_compile"]
 
+# How far ahead devices side by side must be: a busy machine takes more from them.
+_LEAD = 1.25
 # Numbers of a mixing matrix that schedules are made from in less than a second.
 _LARGEST_MATRIX = 2**22
 
@@ -141,7 +143,8 @@ class _Chooser:
         if self.options.engine == "span":
             return choice, planner
         seconds = self._seconds(sizes, choice.devices)
-        taken = min(seconds, key=seconds.get)
+        lead = _LEAD if choice.devices > 1 else 1.0
+        taken = "span" if lead * seconds["span"] < seconds["dense"] else "dense"
         reason, (run, other) = _compared(seconds, taken), (choice.run, choice.other)
         fitting = [one.engine for one in (run, other) if _fits(one)]
         if fitting and taken not in fitting:

@@ -3,6 +3,8 @@
 import statistics
 
 ENGINES = ("dense", "span")
+# Below these, what a call and an allocator take beside a round is all that is seen.
+LEAST = {"seconds": 0.05, "bytes": 2e8}
 HEAD = (
     "| model | N | algorithm | auto | dense: s per round | span: s per round | "
     "dense: GB | span: GB | loss |"
@@ -60,16 +62,17 @@ def verdict(rows: dict[str, dict]) -> str:
         f"`auto` took the faster engine in {right} of {len(losses)} cells where both "
         f"ran; its worst choice took {losses[worst]:.2f} times as long ({worst}). "
     )
-    for what in ("seconds", "bytes"):
+    for what, least in LEAST.items():
         off = [
-            max(row[f"predicted {what}"][name] / value, value / predicted)
+            max(predicted / value, value / predicted)
             for row in rows.values()
             for name, value in row[what].items()
-            if (predicted := row[f"predicted {what}"].get(name))
+            if (predicted := row[f"predicted {what}"].get(name)) and value >= least
         ]
         text += (
-            f"Predicted {what} are off by a factor of {statistics.median(off):.2f} in "
-            f"the median, {max(off):.2f} at most. "
+            f"Predicted {what}, where at least {least:g} were measured, are off by a "
+            f"factor of {statistics.median(off):.2f} in the median, {max(off):.2f} at "
+            "most. "
         )
     return text.strip()
 
