@@ -24,7 +24,10 @@ def page(rows: dict[str, dict], devices: int) -> str:
         f"`python -m benchmarks.auto`, {devices} CPU devices. Predicted → measured; "
         "memory is what rounds take beyond the data in a process that has compiled "
         "before. Loss: how many times the faster engine's seconds the chosen one took. "
-        "–: not run, because a round or its schedule would take too long.",
+        "–: not run, because a round or its schedule would take too long. The "
+        "constants of `afga_jax/cost.py` were fitted to some of these cells, so this "
+        "shows how well they fit, not how well they hold elsewhere. `auto.json` keeps "
+        "lines that were not measured again, so they may be of several runs.",
         "",
         HEAD,
         "|---" * 9 + "|",
