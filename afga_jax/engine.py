@@ -150,7 +150,7 @@ class _Chooser:
         if fitting and taken not in fitting:
             taken, reason = fitting[0], f"the {taken} engine would not fit"
         if taken == "dense":
-            return self._dense(reason, seconds, run)
+            return self._dense(reason, seconds, run, planner.without_schedules())
         return dataclasses.replace(choice, reason=reason, seconds=seconds), planner
 
     def against(self) -> str | None:
@@ -166,10 +166,12 @@ class _Chooser:
             return "a schedule would take a matrix of everybody by everybody"
         return None
 
-    def _dense(self, reason, seconds=None, other=None) -> tuple[Choice, Planner]:
+    def _dense(
+        self, reason, seconds=None, other=None, planner=None
+    ) -> tuple[Choice, Planner]:
         run = self.outline.dense()
         choice = Choice("dense", reason, run, other, seconds=seconds or {})
-        return choice, Planner(self.algorithm)
+        return choice, planner or Planner(self.algorithm)
 
     def span(self, reason: str, width: int) -> tuple[Choice, Planner, list]:
         stateful = is_stateful(self.recipe, self.outline.state.params)

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
-import networkx as nx
 import numpy as np
 
 from afga_jax import checks, topology
@@ -113,9 +112,7 @@ class Average:
     n: int
 
     def apply(self, tree):
-        return jax.tree.map(
-            lambda x: jnp.broadcast_to(x.mean(0, keepdims=True), x.shape), tree
-        )
+        return jax.tree.map(lambda x: jnp.broadcast_to(_mean(x)[None], x.shape), tree)
 
     def matrix(self):
         return topology.complete(self.n)
@@ -133,7 +130,7 @@ class Star:
     def apply(self, tree):
         def mix(x):
             leaves = x + (x[:1] - x) * (1 / self.n)
-            return leaves.at[0].set(x.mean(0))
+            return leaves.at[0].set(_mean(x))
 
         return jax.tree.map(mix, tree)
 
@@ -183,6 +180,11 @@ def exponential(n: int) -> Kernel:
     return Shifts((n,), offsets, topology.exponential)
 
 
+def _mean(x: jax.Array) -> jax.Array:
+    # As a product: a reduction over the first axis is twenty times as slow on CPU.
+    return jnp.tensordot(jnp.full(len(x), 1 / len(x), x.dtype), x, 1)
+
+
 def _matrix_of(make: Callable[[int], np.ndarray]) -> Callable[[int], Kernel]:
     # A draw exists from two clients on; one client alone keeps its model.
     return lambda n: Matrix(topology.validated(make(n))) if n > 1 else Average(1)
@@ -222,7 +224,7 @@ def _as_kernel(given: Any, n: int) -> Kernel:
     if isinstance(given, str):
         checks.choice("topology", given, KERNELS)
         return KERNELS[given](n)
-    if isinstance(given, nx.Graph):
+    if topology.is_graph(given):
         return _sized(Matrix(topology.validated(topology.from_graph(given))), n)
     if hasattr(given, "apply"):
         return _sized(given, n)

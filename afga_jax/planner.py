@@ -1,5 +1,6 @@
 """Plans of a run's rounds and, for the span engine, schedules of their gradients."""
 
+import copy
 from collections.abc import Sequence
 
 import jax
@@ -56,6 +57,12 @@ class Planner:
         if key.ndim:
             return plans, schedules
         return jax.tree.map(lambda x: x[:, 0], (plans, schedules))
+
+    def without_schedules(self) -> "Planner":
+        """For the dense engine; what is compiled is shared."""
+        other = copy.copy(self)
+        other._width = None
+        return other
 
     def sizes(self, key: Array) -> list[tuple[int, Sizes]]:
         """Needed gradients and sizes, of every cycle of the first rounds."""

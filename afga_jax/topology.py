@@ -11,11 +11,16 @@ The compiled round never needs these arrays where the structure is known; see
 `afga_jax.kernels`.
 """
 
-import networkx as nx
+import sys
+import typing
+
 import numpy as np
 from scipy.sparse import csgraph
 
 from afga_jax import checks
+
+if typing.TYPE_CHECKING:
+    import networkx as nx
 
 
 def spectral_gap(matrix: np.ndarray) -> float:
@@ -92,9 +97,10 @@ def random(
         checks.number("rho", rho, above=0, below=1)
         return _nearest_random(n, seed, rho)
     checks.number("density", density, above=0, at_most=1)
+    networkx = _networkx()
     for draw in range(1000):
-        graph = nx.gnp_random_graph(n, density, seed=seed * 1000 + draw)
-        if nx.is_connected(graph):
+        graph = networkx.gnp_random_graph(n, density, seed=seed * 1000 + draw)
+        if networkx.is_connected(graph):
             return _metropolis(graph)
     raise ValueError(
         f"density = {density} gave no connected graph of n = {n} in 1000 draws: "
@@ -129,15 +135,22 @@ def exponential(n: int) -> np.ndarray:
 def star(n: int) -> np.ndarray:
     """One hub, client 0, and n − 1 leaves, Metropolis weights: ρ = 1 − 1/n, n ≥ 3."""
     checks.integer("n", n)
-    return _metropolis(nx.star_graph(n - 1))
+    return _metropolis(_networkx().star_graph(n - 1))
 
 
-def from_graph(graph: nx.Graph) -> np.ndarray:
+def is_graph(given: typing.Any) -> bool:
+    """Whether it is a networkx graph; whoever made one has imported that."""
+    networkx = sys.modules.get("networkx")
+    return networkx is not None and isinstance(given, networkx.Graph)
+
+
+def from_graph(graph: "nx.Graph") -> np.ndarray:
     """Metropolis weights 1/(1 + max(dᵢ, dⱼ)) on the edges of any undirected graph.
 
     Clients are numbered in the graph's node order.
 
-    >>> matrix = from_graph(nx.petersen_graph())
+    >>> import networkx
+    >>> matrix = from_graph(networkx.petersen_graph())
     >>> print(matrix.shape, round(spectral_gap(matrix), 3))
     (10, 10) 0.5
     """
@@ -210,15 +223,17 @@ def exponential_offsets(n: int) -> list[int]:
     return [0] + [2**power for power in range(n.bit_length()) if 2**power < n]
 
 
-def _cycle(n: int) -> nx.Graph:
+def _cycle(n: int) -> "nx.Graph":
     checks.integer("n", n)
-    return nx.cycle_graph(n) if n > 2 else nx.path_graph(n)
+    networkx = _networkx()
+    return networkx.cycle_graph(n) if n > 2 else networkx.path_graph(n)
 
 
-def _metropolis(graph: nx.Graph) -> np.ndarray:
-    graph = nx.Graph(graph)
-    graph.remove_edges_from(list(nx.selfloop_edges(graph)))
-    adjacent = nx.to_numpy_array(graph, weight=None)
+def _metropolis(graph: "nx.Graph") -> np.ndarray:
+    networkx = _networkx()
+    graph = networkx.Graph(graph)
+    graph.remove_edges_from(list(networkx.selfloop_edges(graph)))
+    adjacent = networkx.to_numpy_array(graph, weight=None)
     degree = adjacent.sum(1)
     matrix = adjacent / (1 + np.maximum(degree[:, None], degree[None, :]))
     return matrix + np.diag(1 - matrix.sum(1))
@@ -253,3 +268,10 @@ def _sinkhorn(weights: np.ndarray) -> np.ndarray:
             break
         scale = target
     return scale[:, None] * weights * scale[None, :]
+
+
+def _networkx():
+    # Imported late: a fifth of a second that most runs need not wait for.
+    import networkx
+
+    return networkx

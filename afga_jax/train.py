@@ -16,6 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from afga_jax import checks, engine
 from afga_jax.algorithms import FederatedAlgorithm
 from afga_jax.engine import Choice
+from afga_jax.gradient import Work
 from afga_jax.participation import Plan
 from afga_jax.recipe import FederatedState, RoundInfo
 from afga_jax.schedule import Schedule
@@ -34,15 +35,24 @@ class Trainer:
       algorithm: From `build`.
       capacity: The largest number of rounds in one call of `run`, a guard. One program
         serves any number: rounds run in blocks, and how many of a block is an argument.
+      work: Counts what a gradient takes, for the choice of the engine; see `gradient`.
+        None: guessed from the number of parameters.
 
     Attributes:
       choice: The engine that runs the rounds, and why; None before it is known.
     """
 
-    def __init__(self, algorithm: FederatedAlgorithm, *, capacity: int = 100):
+    def __init__(
+        self,
+        algorithm: FederatedAlgorithm,
+        *,
+        capacity: int = 100,
+        work: Callable[[], Work] | None = None,
+    ):
         checks.integer("capacity", capacity)
         self.algorithm = algorithm
         self.capacity = capacity
+        self._work = work
         self.choice: Choice | None = None
         self._planner, self._started = None, {}
         self._pooled = self._copied = self._everywhere = self._block = None
@@ -66,6 +76,8 @@ class Trainer:
         self._check_numbers(numbers)
         names = tuple(sorted(numbers))
         if names not in self._started:
+            # Plans first: nothing can be traced before they are there.
+            self.choose(key)
             init = self._init.lower(key, **numbers)
             with ThreadPoolExecutor(1) as beside:
                 compiled = beside.submit(init.compile)
@@ -127,7 +139,7 @@ class Trainer:
           key: The run's.
         """
         if self.choice is None:
-            self.choice, self._planner = engine.choose(self.algorithm, key)
+            self.choice, self._planner = engine.choose(self.algorithm, key, self._work)
             mesh = None
             if self.choice.devices > 1:
                 mesh = jax.make_mesh((self.choice.devices,), (_LANES,))

@@ -102,9 +102,14 @@ class Images:
 
     def normalise(self, images: Array) -> Array:
         """Bytes to numbers with the given mean and standard deviation undone."""
-        scale = (1 / (255 * self.std)).reshape(1, 1, 1, -1)
-        shift = (self.mean / self.std).reshape(1, 1, 1, -1)
+        scale, shift = self.scale_and_shift
         return images.astype(scale.dtype) * scale - shift
+
+    @property
+    def scale_and_shift(self) -> tuple[Array, Array]:
+        """Of x = scale·pixel − shift, both `[1, 1, 1, channels]`."""
+        scale = (1 / (255 * self.std)).reshape(1, 1, 1, -1)
+        return scale, (self.mean / self.std).reshape(1, 1, 1, -1)
 
 
 @struct.dataclass
