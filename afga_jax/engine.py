@@ -10,18 +10,21 @@ is no choice.
 import dataclasses
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from afga_jax import cost, gradient, memory, schedule, span
 from afga_jax.algorithms import FederatedAlgorithm
+from afga_jax.cost import Cost
 from afga_jax.cycle import is_stateful
 from afga_jax.gradient import Work
 from afga_jax.memory import Run
 from afga_jax.mixing import NoMixing
 from afga_jax.outline import Outline, on_cpu
 from afga_jax.planner import Planner, quick_to_compile
+from afga_jax.schedule import Sizes
 from afga_jax.typing import Array, ClientData
 
 __all__ = ["Choice", "Planner", "alternative", "choose", "quick_to_compile"]
@@ -116,7 +119,9 @@ def alternative(algorithm: FederatedAlgorithm, key: Array) -> Run | None:
     """
     options = algorithm.options.replace(engine="auto")
     chooser = _Chooser(algorithm._replace(options=options), key, None)
-    return None if chooser.against() else chooser.span("as asked", 1)[0].run
+    if chooser.against():
+        return None
+    return chooser.span("as asked", chooser.timetabled(1)).run
 
 
 class _Chooser:
@@ -133,25 +138,43 @@ class _Chooser:
     def choose(self) -> tuple[Choice, Planner]:
         if against := self.against():
             return self._dense(against)
-        width = self.options.wave_width or _width(self._here)
-        if self.options.engine == "auto" and (seconds := self._hopeless(width)):
+        if self.options.engine == "auto" and (seconds := self._hopeless()):
             return self._dense(_compared(seconds, "dense", "at least "), seconds)
-        choice, planner, sizes = self.span("as asked", width)
-        if not self.options.wave_width and width > 1 and not _fits(choice.run):
-            # A copy on each device is too much.
-            choice, planner, sizes = self.span("as asked", 1)
+        spans = self._spans()
+        costs = [cost.span_cost(one.sizes, self.counts, one.devices) for one in spans]
+        needed = float(np.mean([count for count, _ in spans[0].sizes]))
+        dense = cost.dense_cost(self.recipe.mixing, self.counts, needed)
+        gradient_ = self._gradient_seconds([dense, *costs])
+        took = [one.seconds(gradient_) for one in costs]
+        led = [t * _lead(one.devices) for t, one in zip(took, spans, strict=True)]
+        best = int(np.argmin(led))
+        seconds = {"dense": dense.seconds(gradient_), "span": took[best]}
+        chosen = self.span("as asked", spans[best])
         if self.options.engine == "span":
-            return choice, planner
-        seconds = self._seconds(sizes, choice.devices)
-        lead = _LEAD if choice.devices > 1 else 1.0
-        taken = "span" if lead * seconds["span"] < seconds["dense"] else "dense"
-        reason, (run, other) = _compared(seconds, taken), (choice.run, choice.other)
+            return chosen, spans[best].planner
+        taken = "span" if led[best] < seconds["dense"] else "dense"
+        reason, (run, other) = _compared(seconds, taken), (chosen.run, chosen.other)
         fitting = [one.engine for one in (run, other) if _fits(one)]
         if fitting and taken not in fitting:
             taken, reason = fitting[0], f"the {taken} engine would not fit"
         if taken == "dense":
-            return self._dense(reason, seconds, run, planner.without_schedules())
-        return dataclasses.replace(choice, reason=reason, seconds=seconds), planner
+            planner = spans[best].planner.with_width(None)
+            return self._dense(reason, seconds, run, planner)
+        chosen = dataclasses.replace(chosen, reason=reason, seconds=seconds)
+        return chosen, spans[best].planner
+
+    def _spans(self) -> list["_Span"]:
+        """Ways to run the span engine, by its width: those that fit, or the last."""
+        widths = [self.options.wave_width or _width(self._here)]
+        if on_cpu() and not self.options.wave_width and self._here > 1:
+            # Devices wait for each other, and each has a copy of all.
+            widths.append(1)
+        spans, planner = [], None
+        for width in widths:
+            spans.append(self.timetabled(width, planner))
+            planner = spans[0].planner
+        fitting = [one for one in spans if _fits(self.span("", one).run)]
+        return fitting or spans[-1:]
 
     def against(self) -> str | None:
         """Why the span engine is out of the question; None: it is not."""
@@ -173,42 +196,68 @@ class _Chooser:
         choice = Choice("dense", reason, run, other, seconds=seconds or {})
         return choice, planner or Planner(self.algorithm)
 
-    def span(self, reason: str, width: int) -> tuple[Choice, Planner, list]:
-        stateful = is_stateful(self.recipe, self.outline.state.params)
-        planner = Planner(self.algorithm, width, stateful=stateful)
-        sizes = planner.sizes(self.key)
-        devices = math.gcd(self._here, width)
-        capacity = schedule.bucket([one for _, one in sizes])
-        run = self.outline.span(capacity, width, devices)
-        choice = Choice("span", reason, run, self.outline.dense(), width, devices)
-        return choice, planner, sizes
+    def timetabled(self, width: int, planner: Planner | None = None) -> "_Span":
+        """The span engine at a width, with the sizes of some schedules.
 
-    def _hopeless(self, width: int) -> dict[str, float] | None:
+        Args:
+          width: Of a slot.
+          planner: Of another width, whose programs are shared.
+        """
+        if planner is None:
+            stateful = is_stateful(self.recipe, self.outline.state.params)
+            planner = Planner(self.algorithm, width, stateful=stateful)
+        else:
+            planner = planner.with_width(width)
+        devices = math.gcd(self._here, width)
+        return _Span(width, devices, planner, planner.sizes(self.key))
+
+    def span(self, reason: str, one: "_Span") -> Choice:
+        capacity = schedule.bucket([sizes for _, sizes in one.sizes])
+        run = self.outline.span(capacity, one.width, one.devices)
+        dense = self.outline.dense()
+        return Choice("span", reason, run, dense, one.width, one.devices)
+
+    def _hopeless(self) -> dict[str, float] | None:
         """Seconds, where even the least that the span engine needs is too long."""
+        width = self.options.wave_width or _width(self._here)
         mixing, devices = self.recipe.mixing, math.gcd(self._here, width)
         dense = cost.dense_cost(mixing, self.counts)
         least = cost.least_span_cost(mixing, self.counts, devices)
         if least is None or least.moves <= dense.moves:
             return None
-        one = self._gradient_seconds()
+        one = self._gradient_seconds([dense, least])
         seconds = {"dense": dense.seconds(one), "span": least.seconds(one)}
         return seconds if seconds["span"] > seconds["dense"] else None
 
-    def _seconds(self, sizes: list, devices: int) -> dict[str, float]:
-        needed = float(np.mean([count for count, _ in sizes]))
-        dense = cost.dense_cost(self.recipe.mixing, self.counts, needed)
-        spanned = cost.span_cost(sizes, self.counts, devices)
-        moves, gradients = (a - b for a, b in zip(dense, spanned, strict=True))
-        # One engine that is ahead in both is so whatever a gradient takes.
-        one = self._gradient_seconds(settled=moves * gradients >= 0)
-        return {"dense": dense.seconds(one), "span": spanned.seconds(one)}
-
-    def _gradient_seconds(self, *, settled: bool = False) -> float:
+    def _gradient_seconds(self, costs: list[Cost]) -> float:
+        """Of one gradient; a guess where that would not change which cost is least."""
+        moves, gradients = (min(column) for column in zip(*costs, strict=True))
+        least = [one.moves <= moves and one.gradients <= gradients for one in costs]
         work = self._work
         if callable(work):
-            work = None if settled else work()
+            work = None if any(least) else work()
         work = work or gradient.of_weights(self.counts.model // 4)
         return cost.gradient_seconds(work)
+
+
+class _Span(NamedTuple):
+    """The span engine at one width.
+
+    Attributes:
+      width: Of a slot.
+      devices: That share it.
+      planner: Makes its schedules.
+      sizes: Needed gradients and sizes of some cycles' schedules.
+    """
+
+    width: int
+    devices: int
+    planner: Planner
+    sizes: list[tuple[int, Sizes]]
+
+
+def _lead(devices: int) -> float:
+    return _LEAD if devices > 1 else 1.0
 
 
 def _width(devices: int) -> int:

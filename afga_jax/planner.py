@@ -58,10 +58,10 @@ class Planner:
             return plans, schedules
         return jax.tree.map(lambda x: x[:, 0], (plans, schedules))
 
-    def without_schedules(self) -> "Planner":
-        """For the dense engine; what is compiled is shared."""
+    def with_width(self, width: int | None) -> "Planner":
+        """For another width, or no schedules; what is compiled is shared."""
         other = copy.copy(self)
-        other._width = None
+        other._width, other._capacity = width, None
         return other
 
     def sizes(self, key: Array) -> list[tuple[int, Sizes]]:

@@ -13,10 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from afga_jax import checks, engine
+from afga_jax import checks, engine, gradient
 from afga_jax.algorithms import FederatedAlgorithm
 from afga_jax.engine import Choice
-from afga_jax.gradient import Work
 from afga_jax.participation import Plan
 from afga_jax.recipe import FederatedState, RoundInfo
 from afga_jax.schedule import Schedule
@@ -35,24 +34,15 @@ class Trainer:
       algorithm: From `build`.
       capacity: The largest number of rounds in one call of `run`, a guard. One program
         serves any number: rounds run in blocks, and how many of a block is an argument.
-      work: Counts what a gradient takes, for the choice of the engine; see `gradient`.
-        None: guessed from the number of parameters.
 
     Attributes:
       choice: The engine that runs the rounds, and why; None before it is known.
     """
 
-    def __init__(
-        self,
-        algorithm: FederatedAlgorithm,
-        *,
-        capacity: int = 100,
-        work: Callable[[], Work] | None = None,
-    ):
+    def __init__(self, algorithm: FederatedAlgorithm, *, capacity: int = 100):
         checks.integer("capacity", capacity)
         self.algorithm = algorithm
         self.capacity = capacity
-        self._work = work
         self.choice: Choice | None = None
         self._planner, self._started = None, {}
         self._pooled = self._copied = self._everywhere = self._block = None
@@ -77,7 +67,7 @@ class Trainer:
         names = tuple(sorted(numbers))
         if names not in self._started:
             # Plans first: nothing can be traced before they are there.
-            self.choose(key)
+            self.choose(key, data)
             init = self._init.lower(key, **numbers)
             with ThreadPoolExecutor(1) as beside:
                 compiled = beside.submit(init.compile)
@@ -107,7 +97,7 @@ class Trainer:
                 "call run several times, or raise capacity."
             )
         data = self._prepared(data)
-        self.choose(key)
+        self.choose(key, data)
         first, parts = int(np.ravel(state.round)[0]), []
         placed, state, data = self._placed(key, state, data)
         end = first + rounds
@@ -132,14 +122,22 @@ class Trainer:
             self._spread = (state, whole)
         return state, infos
 
-    def choose(self, key: Array) -> Choice:
+    def choose(self, key: Array, data: ClientData | None = None) -> Choice:
         """Decides on the engine, once; `run` does it by itself.
 
         Args:
           key: The run's.
+          data: The clients', for what a gradient takes; None: guessed from the number
+            of parameters, too little for convolutions.
         """
         if self.choice is None:
-            self.choice, self._planner = engine.choose(self.algorithm, key, self._work)
+            algorithm, work = self.algorithm, None
+            if data is not None:
+                full = algorithm.recipe.full_batch
+                work = functools.partial(
+                    gradient.count, algorithm.task, data, full_batch=full
+                )
+            self.choice, self._planner = engine.choose(algorithm, key, work)
             mesh = None
             if self.choice.devices > 1:
                 mesh = jax.make_mesh((self.choice.devices,), (_LANES,))
@@ -154,7 +152,7 @@ class Trainer:
     def _trace(self, key: Array, state: FederatedState, data: ClientData) -> None:
         """Traces what `run` will call, from shapes of a state."""
         data = self._prepared(data)
-        self.choose(key)
+        self.choose(key, data)
         plans = self._plans_of(key, 0)
         key, _, data = self._placed(key, (), data)
         self._run.trace(key, state=state, data=data, plans=plans, begin=0, rounds=1)

@@ -125,7 +125,7 @@ def _cell(column: str, value: float | str | None) -> str:
     if value is None:
         return "–"
     if column == "engine":
-        return value.split()[0]
+        return value.partition(":")[0].replace(" engine", "")
     if column.startswith("memory"):
         return f"{value:.2f} GB"
     if column == "share":

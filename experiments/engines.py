@@ -37,7 +37,8 @@ def fitting(training: Training) -> Choice:
     """
     config, experiment = training.config, training.programs.experiment
     keys, algorithm = keys_of(config.seed, config.num_seeds), experiment.algorithm
-    choice = training.programs.trainer.choose(keys).holding(experiment.clients)
+    choice = training.programs.trainer.choose(keys, experiment.clients)
+    choice = choice.holding(experiment.clients)
     limit = memory.available()
     if limit is None or choice.run.total <= _SCARCE * limit:
         return choice

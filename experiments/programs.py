@@ -4,7 +4,7 @@ import functools
 
 import jax
 
-from afga_jax import Trainer, evaluate, gradient, ledger, measure
+from afga_jax import Trainer, evaluate, ledger, measure
 from afga_jax.config import Config, differences
 from afga_jax.experiment import Experiment
 from afga_jax.seeds import each_seed, seeded
@@ -26,15 +26,7 @@ class Programs:
 
     def __init__(self, experiment: Experiment):
         self.experiment = experiment
-        work = functools.partial(
-            gradient.count,
-            experiment.task,
-            experiment.clients,
-            full_batch=experiment.algorithm.recipe.full_batch,
-        )
-        self.trainer = Trainer(
-            seeded(experiment.algorithm), capacity=CAPACITY, work=work
-        )
+        self.trainer = Trainer(seeded(experiment.algorithm), capacity=CAPACITY)
         self.evaluate = jax.jit(functools.partial(_evaluate, experiment))
         self.inspect = jax.jit(functools.partial(_inspect, experiment))
         key = jax.random.key(0)

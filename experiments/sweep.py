@@ -23,7 +23,7 @@ from afga_jax import record, report, settings
 from afga_jax.config import Config
 from afga_jax.experiment import from_config
 from afga_jax.record import Run, write_text
-from experiments import command, cores, grid, runner, together
+from experiments import command, cores, engines, grid, runner, together
 from experiments.folder import RUNS
 from experiments.grid import Cell
 from experiments.programs import Programs
@@ -108,7 +108,8 @@ def _prepared(cell: Cell, programs: Programs | None) -> tuple[Config, Programs]:
     """The configuration as it will run, and programs: the last ones, if they fit."""
     if programs is not None and programs.accept(config := _moved(cell, programs)):
         return config, programs
-    programs = Programs(from_config(cell.config))
+    before = record.read(cell.folder) if record.exists(cell.folder) else None
+    programs = Programs(engines.as_begun(from_config(cell.config), before))
     if not sys.stderr.isatty():
         for note in programs.experiment.facts["notes"]:
             command.say(f"note: {note}")

@@ -70,7 +70,9 @@ class Training:
     @property
     def engine(self) -> str:
         """What runs the rounds, and why."""
-        return str(self.programs.trainer.choose(self._keys))
+        return str(
+            self.programs.trainer.choose(self._keys, self.programs.experiment.clients)
+        )
 
     @property
     def loss(self) -> float:

@@ -11,6 +11,7 @@ import pytest
 
 from afga_jax.models import layers
 from afga_jax.models.layers.boundary import materialise
+from afga_jax.models.layers.initial import from_one_draw
 
 EXACT = 1e-10  # float64
 
@@ -99,3 +100,51 @@ def test_the_boundary_survives_the_compiler():
         compiled = jax.jit(function).lower(inputs).compile()
         assert " conditional(" in compiled.as_text()
         chex.assert_trees_all_close(compiled(inputs), 2 * jnp.sin(inputs), rtol=1e-6)
+
+
+class Two(nn.Module):
+    """Two layers of different sizes, and a parameter that is not drawn."""
+
+    @nn.compact
+    def __call__(self, inputs):
+        hidden = layers.Dense(50)(inputs)
+        scale = self.param("scale", nn.initializers.ones, (50,))
+        return layers.Dense(40)(hidden * scale[None])
+
+
+class TestFromOneDraw:
+    @staticmethod
+    def init(key):
+        return Two().init(key, jnp.zeros((1, 400)))
+
+    def test_each_parameter_is_uniform_within_its_own_bound(self):
+        params = from_one_draw(self.init)(jax.random.key(0))["params"]
+        chex.assert_trees_all_equal_shapes_and_dtypes(
+            params, self.init(jax.random.key(0))["params"]
+        )
+        np.testing.assert_array_equal(params["scale"], 1)
+        for name, fan_in in {"Dense_0": 400, "Dense_1": 50}.items():
+            drawn = params[name]["kernel"].ravel() * fan_in**0.5
+            deciles = jnp.histogram(drawn, 10, (-1, 1))[0] / drawn.size
+            # Five standard deviations of a tenth of 2,000 draws.
+            np.testing.assert_allclose(deciles, 0.1, rtol=0, atol=0.034)
+
+    def test_no_number_is_used_twice_and_the_key_decides(self):
+        init = from_one_draw(self.init)
+        leaves = [
+            np.asarray(layer[name]).ravel() * fan_in**0.5
+            for layer, fan_in in zip(
+                [init(jax.random.key(1))["params"][f"Dense_{n}"] for n in (0, 1)],
+                (400, 50),
+                strict=True,
+            )
+            for name in ("kernel", "bias")
+        ]
+        numbers = np.concatenate(leaves).round(5)
+        assert len(numbers) == 400 * 50 + 50 + 50 * 40 + 40
+        # Of 22,090 numbers among 200,000 places 1,180 pairs meet by chance.
+        assert len(np.unique(numbers)) > 20_500
+        for key, same in ((1, True), (2, False)):
+            again = jax.jit(init)(jax.random.key(key))["params"]["Dense_1"]["kernel"]
+            first = init(jax.random.key(1))["params"]["Dense_1"]["kernel"]
+            assert np.allclose(again, first) == same

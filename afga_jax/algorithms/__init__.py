@@ -54,6 +54,7 @@ class FederatedAlgorithm(NamedTuple):
         decides by itself.
       recipe: The choices that make the algorithm.
       options: What it was built with.
+      task: What is minimised.
     """
 
     init: Callable[..., FederatedState]
@@ -61,6 +62,7 @@ class FederatedAlgorithm(NamedTuple):
     round: Callable[..., tuple[FederatedState, RoundInfo]]
     recipe: Recipe
     options: Options
+    task: Task
 
 
 def build(
@@ -122,7 +124,7 @@ def build(
         _check_span(recipe, task)
     shape = jax.eval_shape(plan, jax.random.key(0), 0)
     warn_if_nothing_mixes(recipe, shape.cycles.active.shape[-1])
-    return FederatedAlgorithm(init, plan, round, recipe, chosen)
+    return FederatedAlgorithm(init, plan, round, recipe, chosen, task)
 
 
 def _check_span(recipe: Recipe, task: Task) -> None:

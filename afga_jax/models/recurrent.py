@@ -4,7 +4,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from afga_jax.models.layers import Dense, lstm
-from afga_jax.models.layers.modules import bounded, check_sizes
+from afga_jax.models.layers.initial import bounded
+from afga_jax.models.layers.modules import check_sizes
 from afga_jax.typing import Array
 
 

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from afga_jax.models.layers.initial import from_one_draw
 from afga_jax.typing import Task
 
 
@@ -38,6 +39,7 @@ def classifier(
     """
 
     @jax.jit  # Traced once, for all who ask for shapes.
+    @from_one_draw
     def variables_of(key):
         return model.init(key, jnp.zeros((1, *input_shape), input_dtype))
 

@@ -1,7 +1,7 @@
 """The layers as flax modules; parameters have the names and shapes of `flax.linen`.
 
-Initial values are drawn as PyTorch draws them, since that is what the papers' models
-start from: uniform in ±1/√(fan in), weights and biases alike.
+Initial values are those of PyTorch, since that is what the papers' models start from:
+uniform in ±1/√(fan in), weights and biases alike.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,20 +12,11 @@ import jax.numpy as jnp
 
 from afga_jax.models.layers.convolution import convolution
 from afga_jax.models.layers.depthwise import depthwise
+from afga_jax.models.layers.initial import bounded
 from afga_jax.models.layers.norm import batch_norm, gelu_norm
 from afga_jax.typing import Array
 
 NORMS = ("batch", "group")
-
-
-def bounded(fan_in: int) -> Callable[..., Array]:
-    """Initial values uniform in ±1/√(fan in)."""
-
-    def init(key, shape, dtype=jnp.float32):
-        bound = fan_in**-0.5
-        return jax.random.uniform(key, shape, dtype, -bound, bound)
-
-    return init
 
 
 class Dense(nn.Module):
