@@ -24,8 +24,8 @@ _MIX, _READ, _TASK, _AVERAGE = 1.0, 4.0, 4.0, 2.0
 # Seconds of a step beside its arithmetic: a batch is drawn, many small programs start.
 _STEP = 2e-4
 # Seconds that devices wait for each other in a slot, and exchange what they computed:
-# 0.6 ms on quiet cores, more on busy ones.
-_MEETING = 8e-4
+# 0.6 to 1.7 ms were seen, the more the busier the cores.
+_MEETING = 1.5e-3
 
 
 class Cost(NamedTuple):
@@ -100,7 +100,8 @@ def span_cost(sizes: Sequence[tuple[int, Sizes]], counts: Counts, devices: int) 
     tasks = np.mean([needed for needed, _ in sizes])
     reads = np.mean([one.reads for _, one in sizes])
     slots = np.mean([one.slots for _, one in sizes]) if devices > 1 else tasks
-    passes = (_READ * reads + _TASK * tasks) / devices
+    # Each device forms its own lanes' models, but writes down everybody's increments.
+    passes = _READ * reads / devices + _TASK * tasks
     moves = passes * pass_seconds(counts.model)
     if devices > 1:
         moves += slots * _MEETING
