@@ -21,6 +21,8 @@ def as_begun(experiment: Experiment, before: Run | None) -> Experiment:
       before: What is there of the run; None: nothing.
     """
     recorded = ((before and before.facts) or {}).get("engine", {})
+    if not recorded:
+        return experiment
     algorithm = experiment.algorithm
     options = algorithm.options.replace(**recorded)
     return experiment._replace(algorithm=algorithm._replace(options=options))
