@@ -141,6 +141,8 @@ class _Chooser:
         if self.options.engine == "auto" and (seconds := self._hopeless()):
             return self._dense(_compared(seconds, "dense", "at least "), seconds)
         spans = self._spans()
+        if self.options.engine == "span" and len(spans) == 1:
+            return self.span("as asked", spans[0]), spans[0].planner
         costs = [cost.span_cost(one.sizes, self.counts, one.devices) for one in spans]
         needed = float(np.mean([count for count, _ in spans[0].sizes]))
         dense = cost.dense_cost(self.recipe.mixing, self.counts, needed)

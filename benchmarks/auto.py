@@ -11,7 +11,6 @@ the other lines stay.
 """
 
 import argparse
-import functools
 import gc
 import itertools
 import json
@@ -24,13 +23,13 @@ from typing import NamedTuple
 import jax
 
 import afga_jax
-from afga_jax import data, engine, gradient, models
+from afga_jax import engine, gradient
 from afga_jax.algorithms import FederatedAlgorithm
 from afga_jax.data import Clients
 from afga_jax.typing import Task
 from benchmarks import auto_report
 from benchmarks.ours import memory
-from benchmarks.problem import BATCH, MODELS
+from benchmarks.problem import task_and_data
 from experiments import cores
 
 RESULTS = pathlib.Path(__file__).parent / "results"
@@ -92,7 +91,7 @@ def compared(cell: Cell, least: float, most: float) -> dict:
       least: Seconds that a lap should take.
       most: Seconds that a round may take.
     """
-    task, clients = problem(cell.model, cell.num_clients)
+    task, clients, _ = task_and_data(cell.model, cell.num_clients, "overlap")
     key = jax.random.key(0)
     work = gradient.count(task, clients)
     choice, _ = engine.choose(built(cell, task), key, work)
@@ -153,17 +152,6 @@ class Contestant:
         return max(self._laps, default=0.0)
 
 
-@functools.cache
-def problem(model: str, num_clients: int) -> tuple[Task, Clients]:
-    """The task and its data."""
-    kind, settings, name = MODELS[model]
-    dataset = _dataset(name)
-    held = data.partition.build("overlap", dataset.train_targets, num_clients)
-    clients = data.from_dataset(dataset, held, batch_size=BATCH)
-    shape = dataset.train_inputs.shape[1:]
-    return models.classifier(models.create(kind, 10, **settings), shape), clients
-
-
 def built(cell: Cell, task: Task, **options) -> FederatedAlgorithm:
     """The cell's algorithm."""
     algorithm, own = VARIANTS[cell.variant]
@@ -178,11 +166,6 @@ def built(cell: Cell, task: Task, **options) -> FederatedAlgorithm:
         **own,
         **options,
     )
-
-
-@functools.cache
-def _dataset(name: str) -> data.Dataset:
-    return data.load(name)
 
 
 if __name__ == "__main__":

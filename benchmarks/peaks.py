@@ -14,10 +14,10 @@ import sys
 import jax
 
 import afga_jax
-from afga_jax import data, gradient, memory, models
+from afga_jax import gradient, memory
 from benchmarks.measure import device_flags
 from benchmarks.ours import memory as peak
-from benchmarks.problem import BATCH, MODELS
+from benchmarks.problem import problem
 
 # Model, algorithm, N, M, CPU devices (None: one per core), and options.
 CASES = {
@@ -55,18 +55,13 @@ def main() -> None:
 
 def measured(model, algorithm, num_clients, active, devices, options) -> dict:
     """One case's figures."""
-    kind, settings, name = MODELS[model]
-    dataset = data.load(name)
-    held = data.partition.build("overlap", dataset.train_targets, num_clients)
-    clients = data.from_dataset(dataset, held, batch_size=BATCH)
-    shape = dataset.train_inputs.shape[1:]
-    task = models.classifier(models.create(kind, 10, **settings), shape)
-    built = afga_jax.build(
-        algorithm,
-        task,
+    built, task, clients, _ = problem(
+        algorithm=algorithm,
+        model=model,
         num_clients=num_clients,
         active=active,
         local_steps=4,
+        partition="overlap",
         **options,
     )
     before, key = peak(reset=True), jax.random.key(0)

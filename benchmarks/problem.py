@@ -1,5 +1,6 @@
 """What the contestants work on, built from a few words, the same way for all."""
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -58,7 +59,7 @@ def problem(
     """The work by name.
 
     Args:
-      algorithm: A name of `RATES`.
+      algorithm: A name; with the rates of `RATES`, or its own.
       model: A name of `MODELS`.
       num_clients: N.
       active: M.
@@ -66,12 +67,7 @@ def problem(
       partition: Of the training samples.
       **options: Of `afga_jax.build`.
     """
-    kind, settings, name = MODELS[model]
-    dataset = data.load(name)
-    held = data.partition.build(partition, dataset.train_targets, num_clients)
-    clients = data.from_dataset(dataset, held, batch_size=BATCH)
-    shape = dataset.train_inputs.shape[1:]
-    task = models.classifier(models.create(kind, 10, **settings), shape)
+    task, clients, dataset = task_and_data(model, num_clients, partition)
     built = afga_jax.build(
         algorithm,
         task,
@@ -79,9 +75,28 @@ def problem(
         active=active,
         local_steps=local_steps,
         weighting="uniform",
-        **(RATES[algorithm] | options),
+        **(RATES.get(algorithm, {}) | options),
     )
     return Problem(built, task, clients, dataset)
+
+
+def task_and_data(
+    model: str, num_clients: int, partition: str
+) -> tuple[Task, Clients, Dataset]:
+    """A model's task, and the data of its clients.
+
+    Args:
+      model: A name of `MODELS`.
+      num_clients: N.
+      partition: Of the training samples.
+    """
+    kind, settings, name = MODELS[model]
+    dataset = _dataset(name)
+    held = data.partition.build(partition, dataset.train_targets, num_clients)
+    clients = data.from_dataset(dataset, held, batch_size=BATCH)
+    shape = dataset.train_inputs.shape[1:]
+    task = models.classifier(models.create(kind, 10, **settings), shape)
+    return task, clients, dataset
 
 
 def torch_layout(model: str, params: dict) -> list[np.ndarray]:
@@ -123,3 +138,8 @@ def _blocks(depth: int) -> list[str]:
             f"Norm_{2 * block + 1}",
         )
     ]
+
+
+@functools.cache
+def _dataset(name: str) -> Dataset:
+    return data.load(name)

@@ -68,13 +68,6 @@ class Training:
         return self._before + time.perf_counter() - self._begun
 
     @property
-    def engine(self) -> str:
-        """What runs the rounds, and why."""
-        return str(
-            self.programs.trainer.choose(self._keys, self.programs.experiment.clients)
-        )
-
-    @property
     def loss(self) -> float:
         """The training loss of the last round, the mean over the seeds."""
         return float(np.mean([one["train_loss"] for one in self._latest]))

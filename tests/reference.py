@@ -10,6 +10,7 @@ methods without a server.
 from collections.abc import Callable, Iterator
 
 import numpy as np
+
 from reference_parts import (
     Draws,
     Origins,

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
+
 import reference
 import reference_parts as parts
 import reference_serverless as serverless

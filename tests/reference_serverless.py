@@ -7,6 +7,7 @@ and moments are kept across rounds. What is evaluated is the mean of the models.
 from collections.abc import Iterator
 
 import numpy as np
+
 from reference_parts import Draws, Problem, Result, learn, ring
 
 Rounds = list[list[Draws]]

@@ -4,9 +4,9 @@ import signal
 
 import jax
 import numpy as np
-import toy
 
 import afga_jax
+import toy
 from afga_jax.checkpoint import Checkpoints
 from afga_jax.config import Config
 from afga_jax.experiment import Experiment

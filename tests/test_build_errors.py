@@ -4,9 +4,9 @@ import jax
 import numpy as np
 import optax
 import pytest
-import toy
 
 import afga_jax
+import toy
 from afga_jax import kernels, mixing, topology
 
 TASK = toy.logistic()

@@ -5,11 +5,11 @@ import threading
 import zipfile
 from pathlib import Path
 
-import loopback
 import numpy as np
 import pytest
-import stored
 
+import loopback
+import stored
 from afga_jax.data import cache, sources
 from afga_jax.data.catalog import DataError
 

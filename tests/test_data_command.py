@@ -4,10 +4,10 @@ import dataclasses
 import socket
 import threading
 
-import loopback
 import pytest
 from absl import flags
 
+import loopback
 from afga_jax.data import cache, fetch, sources
 from experiments import data
 

@@ -8,10 +8,10 @@ import sys
 import threading
 from pathlib import Path
 
-import loopback
 import numpy as np
 import pytest
 
+import loopback
 from afga_jax.data import cache
 
 ROOT = Path(__file__).parent.parent

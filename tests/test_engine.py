@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import runs
-import toy
 
 import afga_jax
+import runs
+import toy
 from afga_jax import (
     calibrate,
     cost,

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import toy
 
+import toy
 from afga_jax import Batch, evaluate
 
 TASK = toy.logistic(norm=True)

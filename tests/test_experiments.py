@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import runs
 
+import runs
 from afga_jax import data, record
 from afga_jax.config import Config
 from afga_jax.experiment import from_config

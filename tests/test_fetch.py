@@ -6,10 +6,10 @@ import sys
 import threading
 import types
 
-import loopback
 import numpy as np
 import pytest
 
+import loopback
 from afga_jax.data import catalog, fetch, sources
 from afga_jax.data.catalog import DataError
 

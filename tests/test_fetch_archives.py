@@ -5,10 +5,10 @@ import io
 import pickle
 import tarfile
 
-import loopback
 import numpy as np
 import pytest
 
+import loopback
 from afga_jax.data import archives, catalog
 from afga_jax.data.catalog import DataError
 

@@ -6,9 +6,9 @@ import chex
 import jax
 import numpy as np
 import pytest
-import toy
 
 import afga_jax
+import toy
 from afga_jax import topology
 
 NUM_CLIENTS, STEPS, ROUNDS = 12, 4, 3

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-import toy
 
 import afga_jax
+import toy
 from afga_jax import kernels, ledger, mixing, published, topology, traffic
 
 

@@ -3,9 +3,9 @@
 import jax
 import numpy as np
 import pytest
-import toy
 
 import afga_jax
+import toy
 from afga_jax import measure
 
 KEY = jax.random.key(3)

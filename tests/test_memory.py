@@ -5,9 +5,9 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import pytest
-import toy
 
 import afga_jax
+import toy
 from afga_jax import engine, memory
 from afga_jax.memory import Run
 from afga_jax.seeds import keys_of, seeded

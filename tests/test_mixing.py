@@ -5,9 +5,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import toy
 
 import afga_jax
+import toy
 from afga_jax import mixing, topology
 
 KEY = jax.random.key(1)

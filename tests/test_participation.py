@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import toy
 from scipy import stats
 
 import afga_jax
+import toy
 from afga_jax import keys, participation
 
 KEY = jax.random.key(3)

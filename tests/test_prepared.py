@@ -1,10 +1,10 @@
 """Sets that TFDS has prepared: read in the original order, preferred, never written."""
 
-import loopback
 import numpy as np
 import pytest
-import stored
 
+import loopback
+import stored
 from afga_jax.data import catalog, inventory, prepared, sources
 from afga_jax.data.catalog import DataError
 

@@ -4,8 +4,8 @@ import io
 from pathlib import Path
 
 import pytest
-import runs
 
+import runs
 from afga_jax.record import Run
 from experiments.progress import Display
 

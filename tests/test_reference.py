@@ -11,12 +11,12 @@ from functools import partial
 import jax
 import numpy as np
 import pytest
+
 import reference_parts as parts
 import toy
-from reference_cases import CASES, Case
-
 from afga_jax.algorithms import build
 from afga_jax.keys import batch_key
+from reference_cases import CASES, Case
 
 CLIENTS, STEPS, ROUNDS = 9, 4, 4
 SIZES = [2, 5, 3, 7, 4, 6, 2, 5, 3]

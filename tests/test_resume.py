@@ -1,9 +1,9 @@
 """Stopped and resumed, a run ends as if it had never been stopped, bit for bit."""
 
 import pytest
-import runs
 
 import afga_jax
+import runs
 from experiments import loop, runner
 from experiments.interrupts import Interrupted
 

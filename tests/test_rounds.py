@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-import toy
 
 import afga_jax
+import toy
 from afga_jax import reach, topology
 
 KEY = jax.random.key(11)

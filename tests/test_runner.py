@@ -7,8 +7,8 @@ import shutil
 import jax
 import numpy as np
 import pytest
-import runs
 
+import runs
 from afga_jax import data, record, settings
 from afga_jax.checkpoint import CheckpointError, Checkpoints
 from afga_jax.trained import load

@@ -3,11 +3,11 @@
 import os
 from pathlib import Path
 
-import loopback
 import numpy as np
 import pytest
-import stored
 
+import loopback
+import stored
 from afga_jax.data import cache, catalog, content, inventory, prepared, roles, sources
 from afga_jax.data.catalog import DataError
 from afga_jax.data.shakespeare import Role, parse, read_text

@@ -4,12 +4,12 @@ import os
 
 import jax
 import jax.numpy as jnp
-import loopback
 import numpy as np
 import pytest
-import stored
 
 import afga_jax
+import loopback
+import stored
 from afga_jax import data, models
 
 KEY = jax.random.key(0)
