@@ -17,6 +17,7 @@ of a name, there are
 
     --list      the names
     --dry_run   what would run, and the estimate, only
+    --only      a regular expression: only lines whose "panel, label" it finds
     --tune      rates from a sweep, of the same size for each method, in place of the
                 papers'; chosen on the test split, which flatters all of them
 """
@@ -55,6 +56,7 @@ class Asked(NamedTuple):
       chosen: The user's choices for all runs.
       scale: The size.
       out: The folder of all that is written.
+      only: A regular expression for lines; empty: all.
       dry_run: Only show what would run.
       tune: Sweep the rates.
       flags: As they were given.
@@ -65,6 +67,7 @@ class Asked(NamedTuple):
     chosen: dict[str, Any]
     scale: str
     out: Path
+    only: str
     dry_run: bool
     tune: bool
     flags: list[str]
@@ -166,7 +169,12 @@ def _plan(one: Declaration | Study, asked: Asked) -> list[Entry]:
     if isinstance(one, Study):
         return []
     return cells.entries(
-        one, asked.scale, asked.chosen, asked.kept, accelerator=asked.accelerator
+        one,
+        asked.scale,
+        asked.chosen,
+        asked.kept,
+        accelerator=asked.accelerator,
+        only=asked.only,
     )
 
 
@@ -202,6 +210,7 @@ def _read(arguments: Sequence[str]) -> tuple[Asked, bool]:
     flags.define(values)
     for name, text in _OWN.items():
         absl_flags.DEFINE_bool(name, False, text, flag_values=values)
+    absl_flags.DEFINE_string("only", "", "Only these lines.", flag_values=values)
     names = flags.parse(arguments, values, usage=__doc__, words=True)
     if not names and not values.list:
         raise ValueError("give a name, or --list for all: afga-table1, for example.")
@@ -216,7 +225,7 @@ def _read(arguments: Sequence[str]) -> tuple[Asked, bool]:
     given = [text for text in arguments[1:] if text not in (*names, "all")]
     if "scale" not in flags.given(values):
         given.append(f"--scale={scale}")
-    own = (values.dry_run, values.tune, given)
+    own = (values.only, values.dry_run, values.tune, given)
     return Asked(names, chosen, scale, out, *own, accelerator), values.list
 
 

@@ -204,10 +204,46 @@ def test_all_methods_are_tuned_with_the_same_budget(monkeypatch, tmp_path):
             tmp_path,
             dataset="cifar10",
         )
-        entry = cells.Entry("", papers.find("afga-table1").panels[0].lines[0], cell, "")
+        line = papers.find("afga-table1").panels[0].lines[0]
+        entry = cells.Entry("", line, cell, "", cell)
         trials = cells.trials(entry, tmp_path)
         assert len({trial.folder for trial in trials}) == 9
         assert {trial.config.seed for trial in trials} == {1000}
+
+
+def test_an_ablation_has_the_rates_of_its_method(tmp_path):
+    """Rates are chosen on the method as it is, not on a figure's first topology."""
+
+    def trials(name, algo):
+        return {
+            trial.folder
+            for entry in entries(name, "small", tmp_path)
+            if entry.cell.config.algo == algo and entry.cell.config.setting == "2"
+            for trial in cells.trials(entry, tmp_path)
+        }
+
+    for algo in ("afga", "cafga"):
+        assert len(trials("afga-table1", algo)) == 9
+        for name in ("afga-figure1", "afga-figure2"):
+            assert trials(name, algo) == trials("afga-table1", algo)
+    assert trials("afga-figure6", "cafga") == trials("afga-table1", "cafga")
+
+
+def test_some_lines_of_a_table(capsys, tmp_path):
+    asked = ["afga-table1", "--scale=small", "--dry_run", f"--out={tmp_path}"]
+    assert command(*asked, "--only=Setting 2, (FedAMSGrad|C?AFGA)$") == 0
+    shown = [line for line in capsys.readouterr().out.split("\n") if "line=" in line]
+    assert [line.split(":")[0].split(", ")[1] for line in shown] == [
+        "FedAMSGrad",
+        "AFGA",
+        "CAFGA",
+    ]
+    for wrong, expected in (
+        ("Setting 7", "leaves nothing of afga-table1: its lines at --scale=small are"),
+        ("Setting (2", "not a regular expression"),
+    ):
+        assert command(*asked, f"--only={wrong}") != 0
+        assert expected in capsys.readouterr().err
 
 
 def test_more_gradients_are_said(tmp_path):

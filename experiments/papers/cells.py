@@ -1,5 +1,6 @@
 """From a declaration to runs, with rates from the papers or from a small sweep."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +16,8 @@ from experiments.papers.declaration import Declaration, Line
 SEEDS = {"paper": 3, "small": 1, "smoke": 1}
 
 _RATES = ("local_lr", "server_lr", "eps")
+# What shares its rates: the method, on the same data, setting and model.
+_METHOD = ("algo", "inner", "local_optimizer", "dataset", "setting", "model")
 # A trial has this share of the rounds, and a seed that no table uses.
 _SHARE, _TRIAL_SEED = 5, 1000
 # As many trials for each method: where a server or a client adapts, ε matters as much
@@ -41,12 +44,15 @@ class Entry(NamedTuple):
       line: As declared.
       cell: The run.
       rates: Where its learning rates and ε are from.
+      plain: The same without what the line alone changes, such as another topology;
+        a sweep of rates runs this.
     """
 
     panel: str
     line: Line
     cell: Cell
     rates: str
+    plain: Cell
 
 
 def entries(
@@ -56,6 +62,7 @@ def entries(
     cells: Path,
     *,
     accelerator: bool,
+    only: str = "",
 ) -> list[Entry]:
     """The runs of a table or a figure.
 
@@ -65,12 +72,16 @@ def entries(
       chosen: The user's choices for all of them.
       cells: Where runs are kept, by configuration, for all names.
       accelerator: Whether there is one.
+      only: A regular expression: other lines, by `panel, label`, are left out.
 
     Raises:
-      ValueError: The user's choices would make different lines the same.
+      ValueError: The user's choices would make different lines the same, or leave none.
     """
-    found = []
+    found, names = [], []
     for panel, line, given in declaration.at(scale):
+        names.append(f"{panel.title}, {line.label}")
+        if not _matches(only, names[-1]):
+            continue
         own = sorted(chosen.keys() & line.given.keys())
         if own:
             raise ValueError(
@@ -78,8 +89,15 @@ def entries(
                 "chosen for all its runs: leave it out."
             )
         asked = {"num_seeds": SEEDS[scale], **given, **chosen}
-        cell = _cell(asked, cells, accelerator, panel.title, line.label)
-        found.append(Entry(panel.title, line, cell, _source(cell.resolved)))
+        cell = _cell(asked, cells, accelerator, names[-1])
+        shared = {k: v for k, v in asked.items() if k in _METHOD or k not in line.given}
+        plain = cell if shared == asked else _cell(shared, cells, accelerator, "")
+        found.append(Entry(panel.title, line, cell, _source(cell.resolved), plain))
+    if not found:
+        raise ValueError(
+            f"--only={only} leaves nothing of {declaration.name}: its lines at "
+            f"--scale={scale} are " + "; ".join(names) + "."
+        )
     return found
 
 
@@ -90,8 +108,8 @@ def tuned(
 ) -> list[Entry]:
     """The same lines with the best rates of a sweep, of the same size for each method.
 
-    A method is swept once for each data set, setting and model, at the first line that
-    has it: an ablation shares its rates, as in the papers.
+    A method is swept once for each data set, setting and model: an ablation shares its
+    rates, as in the papers.
 
     Args:
       found: The lines.
@@ -116,7 +134,7 @@ def tuned(
 
 def trials(entry: Entry, cells: Path) -> list[Cell]:
     """What a method's rates are chosen from."""
-    config = entry.cell.config
+    config = entry.plain.config
     if config.algo in _WITHOUT_EPS:
         choices = [{"local_lr": config.local_lr * factor} for factor in _WIDE_FACTORS]
     else:
@@ -135,24 +153,33 @@ def trials(entry: Entry, cells: Path) -> list[Cell]:
     found = []
     for rates in choices:
         trial = short.replace(**rates)
-        values = {**entry.cell.values, "eps": "", **rates}
-        about = Resolved(trial, dict(entry.cell.resolved.sources), [])
+        values = {"line": config.algo, "eps": "", **rates}
+        about = Resolved(trial, dict(entry.plain.resolved.sources), [])
         found.append(Cell(values, about, cells / grid.fingerprint(trial)))
     return found
 
 
 def method(config: Config) -> tuple[str | None, ...]:
     """What shares its rates: the method, on the same data, setting and model."""
-    names = ("algo", "inner", "local_optimizer", "dataset", "setting", "model")
-    return tuple(getattr(config, name) for name in names)
+    return tuple(getattr(config, name) for name in _METHOD)
 
 
-def _cell(asked, cells: Path, accelerator: bool, panel: str, label: str) -> Cell:
+def _matches(only: str, name: str) -> bool:
+    try:
+        return re.search(only, name) is not None
+    except re.error as error:
+        raise ValueError(
+            f"--only={only} is not a regular expression: {error}. Put a backslash "
+            "before the brackets and dots that are meant as they are."
+        ) from error
+
+
+def _cell(asked, cells: Path, accelerator: bool, name: str) -> Cell:
     # The data set is always named, so nothing stands in for one that is missing.
     (cell,) = grid.cells(
         Grid(asked, {}), cells, dataset=asked["dataset"], accelerator=accelerator
     )
-    return cell._replace(values={"line": f"{panel}, {label}"})
+    return cell._replace(values={"line": name})
 
 
 def _source(resolved: Resolved) -> str:
