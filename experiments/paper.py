@@ -122,7 +122,8 @@ def _make(one: Declaration | Study, plan: list[Entry], asked: Asked) -> None:
     text = "\n\n".join(part.strip() for part in parts) + "\n"
     write_text(out / "table.md", text)
     print(text)
-    print(f"{out / 'table.md'}, {out / 'figure.png'}, {out / 'results.csv'}")
+    written = ("table.md", "figure.png", "results.csv")
+    print(", ".join(str(out / name) for name in written if (out / name).exists()))
 
 
 def _table(

@@ -12,7 +12,16 @@ from afga_jax.settings import resolve
 from afga_jax.summary import summarise
 from experiments import grid, paper, papers, sweep
 from experiments.interrupts import Interrupted
-from experiments.papers import cells, estimate, hours, reach, tables, theory, trial
+from experiments.papers import (
+    cells,
+    checks,
+    estimate,
+    hours,
+    reach,
+    tables,
+    theory,
+    trial,
+)
 from experiments.papers.declaration import Declaration
 
 DECLARED = [one for one in papers.NAMES.values() if isinstance(one, Declaration)]
@@ -33,7 +42,7 @@ def test_every_table_and_figure_has_its_name():
     expected += [f"afga-figure{n}" for n in range(1, 7)]
     expected += ["hafed-table1", *(f"hafed-figure{n}" for n in range(1, 10))]
     expected += [f"fedcluster-figure{n}" for n in range(2, 7)]
-    assert sorted(papers.NAMES) == sorted([*expected, "theory", "reach"])
+    assert sorted(papers.NAMES) == sorted([*expected, "theory", "reach", "checks"])
 
 
 @pytest.mark.parametrize("scale", ["paper", "small", "smoke"])
@@ -261,6 +270,24 @@ def test_more_gradients_are_said(tmp_path):
     assert "HA-Fed computes 4 times the gradients of FedAvg in a round." in text
     most = estimate.gradients_per_round(found[-1].cell.config)
     assert most == 4 * estimate.gradients_per_round(first)
+
+
+def test_what_the_papers_print_is_checked():
+    """Verdicts that are worked out by hand from the tables."""
+    found = {(one.place, one.says): one for one in checks.checks()}
+    assert found["HA-Fed §6", "a ring of 8 has ρ = 0.805"].holds
+    factor = found["AFGA Table 7", "hours of afga follow from 18 s and 1.8 s a message"]
+    assert not factor.holds
+    assert "10.000 to 10.000 times" in factor.found
+    # M/(M+N) = 5/105; 24·5 rounds; 1/(2√6), τ·M = 96·8.
+    bound = found["AFGA Theorem 4.6", "ρ ≤ M/(M+N) is met by Setting 1"]
+    assert (bound.found, bound.holds) == ("0.9987 against 0.04762", False)
+    assert found["AFGA Theorem 4.6", "R ≥ 𝓘·M is met by Setting 1"].holds
+    long = ("HA-Fed Corollary 5.11", "T > τ·M is met by its setting, local_steps = 96")
+    assert (found[long].found, found[long].holds) == ("500 against 768", False)
+    sooner = "cafga, Setting 2, cifar100 is the first at 52 %"
+    assert found["AFGA Table 2", sooner].found == "round 230 against 235 (scaffold)"
+    assert found["AFGA Table 2", sooner].holds
 
 
 def test_weights_in_delta_are_powers_of_the_mixing_matrix():

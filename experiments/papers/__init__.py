@@ -2,7 +2,7 @@
 
 import difflib
 
-from experiments.papers import afga, fedcluster, hafed, reach, theory
+from experiments.papers import afga, checks, fedcluster, hafed, reach, theory
 from experiments.papers.declaration import Declaration, Study
 
 __all__ = ["NAMES", "find", "listing"]
@@ -13,7 +13,7 @@ NAMES: dict[str, Declaration | Study] = {
         (*afga.DECLARATIONS, *hafed.DECLARATIONS, *fedcluster.DECLARATIONS),
         key=lambda one: (one.name.split("-")[0], "figure" in one.name, one.name),
     )
-} | {one.name: one for one in (theory.STUDY, reach.STUDY)}
+} | {one.name: one for one in (theory.STUDY, reach.STUDY, checks.STUDY)}
 
 
 def find(name: str) -> Declaration | Study:
