@@ -238,6 +238,14 @@ def test_an_ablation_has_the_rates_of_its_method(tmp_path):
     assert trials("afga-figure6", "cafga") == trials("afga-table1", "cafga")
 
 
+def test_what_all_lines_share_can_be_chosen(tmp_path):
+    found = entries("hafed-figure4", "small", tmp_path, local_lr=1.0)
+    assert {entry.cell.config.local_lr for entry in found} == {1.0}
+    for subject in ({"local_steps": 2}, {"variance": 1.0}, {"algo": "hafed"}):
+        with pytest.raises(ValueError, match="is what hafed-figure4 is about"):
+            entries("hafed-figure4", "small", tmp_path, **subject)
+
+
 def test_some_lines_of_a_table(capsys, tmp_path):
     asked = ["afga-table1", "--scale=small", "--dry_run", f"--out={tmp_path}"]
     assert command(*asked, "--only=Setting 2, (FedAMSGrad|C?AFGA)$") == 0

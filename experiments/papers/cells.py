@@ -78,16 +78,16 @@ def entries(
       ValueError: The user's choices would make different lines the same, or leave none.
     """
     found, names = [], []
+    subjects = sorted(chosen.keys() & _subjects(declaration))
+    if subjects:
+        raise ValueError(
+            f"--{subjects[0]} is what {declaration.name} is about, so it cannot be "
+            "chosen for all its runs: leave it out."
+        )
     for panel, line, given in declaration.at(scale):
         names.append(f"{panel.title}, {line.label}")
         if not _matches(only, names[-1]):
             continue
-        own = sorted(chosen.keys() & line.given.keys())
-        if own:
-            raise ValueError(
-                f"--{own[0]} is what {declaration.name} is about, so it cannot be "
-                "chosen for all its runs: leave it out."
-            )
         asked = {"num_seeds": SEEDS[scale], **given, **chosen}
         cell = _cell(asked, cells, accelerator, names[-1])
         shared = {k: v for k, v in asked.items() if k in _METHOD or k not in line.given}
@@ -162,6 +162,14 @@ def trials(entry: Entry, cells: Path) -> list[Cell]:
 def method(config: Config) -> tuple[str | None, ...]:
     """What shares its rates: the method, on the same data, setting and model."""
     return tuple(getattr(config, name) for name in _METHOD)
+
+
+def _subjects(declaration: Declaration) -> set[str]:
+    """What lines differ in, and whatever makes a run the paper's."""
+    lines = [line.given for panel in declaration.panels for line in panel.lines]
+    every = {name for given in lines for name in given}
+    alike = {name for name in every if len({str(g.get(name)) for g in lines}) == 1}
+    return every - (alike - set(_METHOD))
 
 
 def _matches(only: str, name: str) -> bool:
