@@ -42,6 +42,12 @@ def server_step(
     start, unravel = ravel_pytree((state.params, state.stats))
     mean_change = weights.astype(changes.dtype) @ changes
     delta, delta_stats = unravel(mean_change)
+    if recipe.correction.scale is not None:
+        # Statistics stay a mean, whose weights sum to one.
+        factors = recipe.correction.scale(weights, memories.steps.count)
+        scaled = jnp.where(weights != 0, weights * factors, 0)
+        mean_change = scaled.astype(changes.dtype) @ changes
+        delta, _ = unravel(mean_change)
 
     real = ids < num_clients
     finish = jax.vmap(recipe.correction.finish, in_axes=(0, 0, 0, None))

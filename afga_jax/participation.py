@@ -7,7 +7,7 @@ ids only; they depend on the key and the round, never on gradients, so anybody c
 for the plan of any round, before it or long after.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -153,6 +153,33 @@ def bernoulli(
         active, count = jax.vmap(at)(jnp.arange(steps))
         uploads = _uploads(clustering, chosen, key, round, cycle, clusters)
         return CyclePlan(active, count, *uploads, None)
+
+    return draw
+
+
+def limited(
+    participation: Participation, client_steps: Sequence[int], num_clients: int
+) -> Participation:
+    """Client i computes only in the first τᵢ local steps; who uploads stays the same.
+
+    Args:
+      participation: Who would compute.
+      client_steps: τ, one for each client.
+      num_clients: N.
+    """
+    # Padding takes no step.
+    limits = np.append(client_steps, 0).astype(np.int32)
+
+    def draw(key, round, cycle, clusters):
+        part = participation(key, round, cycle, clusters)
+        step = jnp.arange(len(part.active))[:, None, None]
+        takes_part = step < jnp.asarray(limits)[part.active]
+        first = jnp.argsort(~takes_part, axis=-1, stable=True)
+        ids = jnp.where(takes_part, part.active, num_clients)
+        return part._replace(
+            active=jnp.take_along_axis(ids, first, axis=-1),
+            active_count=takes_part.sum(-1, dtype=jnp.int32),
+        )
 
     return draw
 

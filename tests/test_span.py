@@ -38,6 +38,11 @@ CASES = {
         {"active": 3, "local_steps": 4, "topology": "star"} | BEFORE,
     ),
     "no re-sampling": ("afga", 20, {"active": 3, "local_steps": 4, "resample": False}),
+    "fewer steps": (
+        "afga",
+        20,
+        {"active": 3, "local_steps": 6, "client_steps": [2, 6, 4, 5] * 5},
+    ),
     "clusters": ("cafga", 24, {"active": 4, "local_steps": 5, "num_clusters": 2}),
     "unequal clusters": (
         "cafga",

@@ -1,5 +1,6 @@
 """From four choices to a recipe: what is common to all algorithms."""
 
+import functools
 import warnings
 from typing import Any
 
@@ -89,14 +90,18 @@ def _participation(
     options: Options, clusters: Clustering, compute: str, chosen: np.ndarray
 ) -> participation.Participation:
     steps = options.local_steps
-    if compute == "bernoulli":
-        return participation.bernoulli(clusters, chosen, steps, options.active_prob)
     make = {
         "fixed": participation.fixed,
         "resampled": participation.resampled,
         "everyone": participation.everyone,
+        "bernoulli": functools.partial(
+            participation.bernoulli, probability=options.active_prob
+        ),
     }[compute]
-    return make(clusters, chosen, steps)
+    drawn = make(clusters, chosen, steps)
+    if options.client_steps is None:
+        return drawn
+    return participation.limited(drawn, options.client_steps, clusters.num_clients)
 
 
 def _mixing(
@@ -146,9 +151,9 @@ def _local(options: Options, default: LocalOptimizer | None) -> LocalOptimizer:
 def _check_correction(recipe: Recipe, correction: Correction | None) -> None:
     if recipe.correction.personal and not isinstance(recipe.mixing, mixing.NoMixing):
         raise ValueError(
-            "topology sets mixing, but control variates and FedDyn need it to be "
-            "'none': a mixed model has not moved by its client's own steps. Leave "
-            "topology out, or use FedProx."
+            "topology sets mixing, but the correction (control variates, FedDyn) needs "
+            "it to be 'none': a mixed model has not moved by its client's own steps. "
+            "Leave topology out, or use FedProx."
         )
     if recipe.server is None and correction is not None:
         raise ValueError(

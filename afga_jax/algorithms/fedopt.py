@@ -55,7 +55,12 @@ def fedadagrad(options: Options) -> Recipe:
 def sgd(options: Options) -> Recipe:
     """Centralised SGD: one client holds all data; FedCluster's reference line."""
     alone = options.replace(
-        num_clients=1, active=1, num_clusters=1, clustering=single(1), topology="none"
+        num_clients=1,
+        active=1,
+        num_clusters=1,
+        clustering=single(1),
+        client_steps=None,
+        topology="none",
     )
     return fedavg(alone)._replace(pooled=True)
 

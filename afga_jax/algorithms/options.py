@@ -42,6 +42,8 @@ class Options:
       clustering: `equal` (random), one label per client, or a `Clustering`.
       clustering_seed: Of the equal clustering.
       local_steps: 𝓘 (τ, E).
+      client_steps: τᵢ, one for each client and at most `local_steps`: it computes only
+        in the first τᵢ steps of a round; None: in all.
       resample: New clients compute at every step.
       topology: A name (`ring`, `complete`, `unbalanced_complete`, `random`, `torus`,
         `exponential`, `star`, `none`), a matrix, a networkx graph, a function of the
@@ -83,6 +85,7 @@ class Options:
     clustering: str | Sequence | Clustering = "equal"
     clustering_seed: int = _whole(0, at_least=0)
     local_steps: int = _whole(24, at_most=MAX_STEPS, fix="take at least one local step")
+    client_steps: Sequence[int] | None = None
     resample: bool | None = None
     topology: Any = None
     adapted: str | None = _one_of(None, "per_step", "per_round")
@@ -114,6 +117,8 @@ class Options:
     def __post_init__(self):
         for one in dataclasses.fields(self):
             _check(one.name, getattr(self, one.name), dict(one.metadata))
+        if self.client_steps is not None:
+            _check_client_steps(self)
 
     def replace(self, **changes: Any) -> "Options":
         """A copy with other values."""
@@ -198,3 +203,24 @@ def _check(name: str, value: Any, metadata: dict[str, Any]) -> None:
             checks.choice(name, value, metadata["options"])
     elif metadata:
         checks.number(name, value, **metadata)
+
+
+def _check_client_steps(options: Options) -> None:
+    given = np.asarray(options.client_steps)
+    if given.shape != (options.num_clients,):
+        raise ValueError(
+            f"client_steps has shape {given.shape}, but num_clients = "
+            f"{options.num_clients}: give one number for each client."
+        )
+    if not np.issubdtype(given.dtype, np.integer):
+        raise ValueError(
+            f"client_steps is of type {given.dtype}, but steps are whole numbers: "
+            "round them, for example np.ceil(steps).astype(int)."
+        )
+    wrong = (given < 1) | (given > options.local_steps)
+    if wrong.any():
+        client = int(np.argmax(wrong))
+        raise ValueError(
+            f"client_steps[{client}] = {given[client]}, but it must be >= 1 and <= "
+            f"local_steps = {options.local_steps}: set local_steps to the largest."
+        )

@@ -1,0 +1,150 @@
+"""The guides' Python runs as printed and does what the guides say."""
+
+import re
+from pathlib import Path
+
+import chex
+import jax
+import numpy as np
+import pytest
+
+import afga_jax
+import reference_parts as parts
+import toy
+from afga_jax import kernels
+from reference_cases import UNEQUAL, Case
+from test_reference import SIZES, close, flat, run
+
+GUIDES = Path(__file__).parents[1] / "docs" / "guide"
+KEY = jax.random.key(3)
+STEPS = [1, 4, 2, 3, 4, 1, 2, 3, 4]
+
+
+@pytest.fixture
+def registries():
+    """What a page registers is gone after the test."""
+    kept = [(one, dict(one)) for one in (afga_jax.ALGORITHMS, kernels.KERNELS)]
+    yield
+    for one, before in kept:
+        one.clear()
+        one.update(before)
+
+
+def blocks(page, language):
+    pattern = rf"^```{language}\n(.*?)^```"
+    return re.findall(pattern, (GUIDES / page).read_text(), re.DOTALL | re.MULTILINE)
+
+
+def execute(page, only=None):
+    """The names that a page's Python defines, all of it or the first blocks."""
+    names = {}
+    for block in blocks(page, "python")[:only]:
+        exec(compile(block, page, "exec"), names)
+    return names
+
+
+@pytest.mark.usefixtures("registries")
+@pytest.mark.parametrize("page", sorted(path.name for path in GUIDES.glob("*.md")))
+def test_page_prints_what_it_says(page, capsys):
+    execute(page)
+    printed = capsys.readouterr().out.split()
+    expected = "".join(blocks(page, "text")).split()
+    assert expected
+    assert len(printed) == len(expected)
+    for word, wanted in zip(printed, expected, strict=True):
+        if re.fullmatch(r"\d+\.\d+", wanted):
+            # Printed with three digits; another machine may round the last one.
+            np.testing.assert_allclose(float(word), float(wanted), rtol=0, atol=2e-3)
+        else:
+            assert word == wanted
+
+
+def fednova(problem, rounds, *, local_lr, server_lr):
+    """FedNova (Wang et al. 2020, §4) with SGD: dᵢ = Δᵢ/τᵢ and τ_eff = Σ pᵢτᵢ."""
+    x, s = problem.params, problem.stats
+    for (draws,) in rounds:
+        losses, direction, mean_stats, effective = [], 0.0, 0.0, 0.0
+        shares = parts.upload_weights(problem, draws.upload, by_size=True)
+        for i in draws.upload:
+            y, s_i = x, s
+            for t in range(STEPS[i]):
+                loss, g, s_i = parts.learn(y, s_i, draws.batch(t, i))
+                y = y - local_lr * g
+                losses.append(loss)
+            direction = direction + shares[i] * (y - x) / STEPS[i]
+            effective += shares[i] * STEPS[i]
+            mean_stats = mean_stats + shares[i] * s_i
+        x, s = x + server_lr * effective * direction, mean_stats
+        yield parts.Result(x, s, losses, len(draws.upload))
+
+
+@pytest.mark.usefixtures("registries", "x64")
+@pytest.mark.parametrize("clusters", [1, 3])
+def test_fednova_is_the_papers(clusters):
+    made = execute("add-an-algorithm.md", only=2)["fednova"]
+    numbers = {"local_lr": 0.3, "server_lr": 0.7}
+    options = {"client_steps": STEPS, "participation": 0.6}
+    labels = None if clusters == 1 else UNEQUAL
+    case = Case(made, fednova, numbers, options, labels, norm=True)
+    start, rounds = run(case)
+    for state, info, expected in rounds:
+        params, stats = flat(state)
+        close(params, expected.params)
+        close(stats, expected.stats)
+        close(info.loss, np.mean(expected.losses))
+        assert info.gradients == info.needed == len(expected.losses)
+    assert np.abs(params - start).max() > 0.01
+
+
+@pytest.mark.usefixtures("registries", "x64")
+def test_fednova_with_both_engines():
+    made = execute("add-an-algorithm.md", only=2)["fednova"]
+    after = {}
+    for engine in ("dense", "span"):
+        algorithm = afga_jax.build(
+            made,
+            toy.logistic(norm=True),
+            num_clients=9,
+            clustering=UNEQUAL,
+            participation=0.6,
+            local_steps=4,
+            client_steps=STEPS,
+            engine=engine,
+        )
+        trainer = afga_jax.Trainer(algorithm, capacity=2)
+        data = toy.clients(9, sizes=SIZES)
+        after[engine] = trainer.run(KEY, trainer.init(KEY), data, 2)
+    chex.assert_trees_all_close(after["span"], after["dense"], rtol=0, atol=1e-10)
+
+
+@pytest.mark.usefixtures("registries", "x64")
+def test_fednova_with_equal_steps_is_fedavg():
+    made = execute("add-an-algorithm.md", only=2)["fednova"]
+    options = {"num_clients": 9, "active": 4, "local_steps": 3, "weighting": "size"}
+    data, after = toy.clients(9, sizes=SIZES), []
+    for algorithm, more in ((made, {"client_steps": [3] * 9}), ("fedavg", {})):
+        built = afga_jax.build(algorithm, toy.logistic(), **options, **more)
+        after.append(jax.jit(built.round)(KEY, built.init(KEY), data))
+    chex.assert_trees_all_close(*after, rtol=0, atol=1e-12)
+
+
+@pytest.mark.usefixtures("registries")
+def test_fednova_refuses_mixing():
+    made = execute("add-an-algorithm.md", only=2)["fednova"]
+    with pytest.raises(ValueError, match=r"topology sets mixing.*'none'"):
+        afga_jax.build(made, toy.logistic(), num_clients=9, topology="ring")
+
+
+BAD_STEPS = [
+    ([1, 2], r"shape \(2,\), but num_clients = 9.*one number for each"),
+    ([1.5] * 9, r"type float64.*whole numbers"),
+    ([0] + [1] * 8, r"client_steps\[0\] = 0.*>= 1 and <= local_steps = 4"),
+    ([4] * 8 + [5], r"client_steps\[8\] = 5.*>= 1 and <= local_steps = 4"),
+]
+
+
+@pytest.mark.parametrize(("steps", "message"), BAD_STEPS, ids=range(len(BAD_STEPS)))
+def test_client_steps_that_cannot_be(steps, message):
+    options = {"num_clients": 9, "local_steps": 4, "client_steps": steps}
+    with pytest.raises(ValueError, match=message):
+        afga_jax.build("fedavg", toy.logistic(), **options)
