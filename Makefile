@@ -1,10 +1,11 @@
-# On a fresh clone both create .venv and install the package: `make demo` compares three
-# algorithms on built-in data, `make test` runs the tests but for the slow ones.
+# On a fresh clone all of these create .venv first and install the package into it, with
+# the versions that were tested: `make demo` compares three algorithms on built-in data,
+# `make test` runs the tests but for the slow ones.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test slow lint install clean
+.PHONY: demo test slow notebooks lint types docs wheel install clean
 
 test: install
 	$(BIN)/ruff check .
@@ -17,15 +18,27 @@ slow: install
 demo: install
 	$(BIN)/python -m experiments.compare --dataset=digits --algos=fedamsgrad,afga,cafga --num_seeds=3 --out=runs/demo
 
+notebooks: install
+	$(BIN)/python -m pytest -q --nbmake notebooks/*.ipynb
+
 lint: install
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+types: install
+	$(BIN)/mypy
+
+docs: install
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+wheel: install
+	$(BIN)/python -m build
+
 install: $(VENV)/installed
 
-$(VENV)/installed: pyproject.toml
+$(VENV)/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $@
 
 clean:

@@ -1,8 +1,8 @@
 """Makes the repository's other pages part of the site, so that links to them work.
 
-Pages of `docs/` link to files beside that folder, such as `../README.md`, as a reader of
-the repository needs it. Markdown files become pages of the site; a link to anything else,
-such as a source file, keeps its text only.
+Pages of `docs/` link to files beside that folder, such as `../README.md`, as a reader
+of the repository needs it. Markdown files become pages of the site; a link to anything
+else, such as a source file, keeps its text only.
 """
 
 import posixpath

@@ -1,0 +1,170 @@
+"""Every command that README and docs print: it exists, and its flags are understood.
+
+The slow tests run those that train, at smoke scale. `make` targets and notebooks are
+run by `.ci/run`, downloads by `tests/test_data_command.py` from a server of its own,
+benchmarks by people: of these only names and flags are checked.
+"""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from absl import flags as absl_flags
+
+from afga_jax.data import catalog
+from afga_jax.settings import resolve
+from experiments import compare, flags, grid, paper, runner, sweep
+
+ROOT = Path(__file__).parents[1]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "benchmarks" / "README.md",
+    ROOT / "notebooks" / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+SMOKE = ["--scale=smoke", "--rounds=1", "--nocompile_cache"]
+# Formats files, which is not for CI; the same checks are in `make test`.
+BY_HAND = {"lint"}
+_FENCED = re.compile(r"^ *```sh\n(.*?)```", re.DOTALL | re.MULTILINE)
+_INDENTED = re.compile(r"^ {4}.*$", re.MULTILINE)
+_LINE = re.compile(r"^ *((?:python|make) [-\w].*)$", re.MULTILINE)
+_INLINE = re.compile(r"`((?:python|make) [-\w][^`\n]*)`")
+
+
+def printed(text):
+    """Commands on lines of their own, or between backticks, without comments."""
+    alone = "\n".join(_FENCED.findall(text) + _INDENTED.findall(text))
+    found = _INLINE.findall(text) + _LINE.findall(alone)
+    return [shlex.split(one, comments=True) for one in found]
+
+
+def commands(program):
+    """All printed commands of a program, each once, as a line."""
+    every = {shlex.join(one) for page in PAGES for one in printed(page.read_text())}
+    return sorted(one for one in every if one.startswith(program))
+
+
+MAKE = commands("make")
+PYTHON = commands("python")
+BENCHMARKS = [one for one in PYTHON if "benchmarks" in one]
+EXPERIMENTS = [one for one in PYTHON if "experiments." in one]
+TESTS = [one for one in PYTHON if "pytest" in one]
+
+
+def test_commands_are_found():
+    text = "Do `make a`.\n```sh\npython -m b --c  # d\n```\n\n    make e\nmake no.\n"
+    assert printed(text) == [["make", "a"], ["python", "-m", "b", "--c"], ["make", "e"]]
+    assert len(EXPERIMENTS) > 10
+    assert {*BENCHMARKS, *EXPERIMENTS, *TESTS} == set(PYTHON)
+    assert {"make demo", "make test", "make slow"} <= set(MAKE)
+
+
+@pytest.mark.parametrize("command", MAKE)
+def test_make_target_is_run_by_ci(command):
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    steps = re.findall(r"^make (\w+)$", (ROOT / ".ci" / "run").read_text(), re.M)
+    _, target = command.split()
+    assert target in targets
+    assert target in {*steps, *BY_HAND}
+
+
+def test_workflow_runs_what_ci_runs():
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    assert "run: .ci/run" in workflow
+
+
+@pytest.mark.parametrize("command", TESTS)
+def test_tests_exist(command):
+    for word in command.split():
+        assert not word.startswith("tests/") or (ROOT / word).is_file()
+
+
+@pytest.mark.parametrize("command", BENCHMARKS)
+def test_benchmark_exists_and_has_the_flags(command):
+    _, *words = shlex.split(command)
+    module = words[1].replace(".", "/") + ".py" if words[0] == "-m" else words[0]
+    source = (ROOT / module).read_text()
+    for word in words:
+        if word.startswith("--"):
+            name = re.match(r"--(\w+)", word)[1]
+            assert re.search(rf'"(--)?{name}"', source), f"{module} has no --{name}"
+
+
+@pytest.mark.parametrize("command", EXPERIMENTS)
+def test_flags_are_understood(command, tmp_path, monkeypatch):
+    name, arguments = split(command)
+    if name == "data":
+        verb, *datasets = arguments or ["list"]
+        assert verb in ("list", "fetch", "verify")
+        assert set(datasets) <= set(catalog.CATALOG)
+    elif name == "paper":
+        # Every cell is resolved before anything runs; what they cost takes longer.
+        monkeypatch.setattr(paper, "_announce", lambda *ignored: None)
+        assert paper.paper([name, *arguments, "--dry_run", f"--out={tmp_path}"]) == 0
+    elif name == "sweep":
+        asked = grid.read([name, *arguments], usage="")
+        assert grid.cells(asked, tmp_path, dataset=sweep.DATASET, accelerator=False)
+    else:
+        dataset, words, given = read(name, arguments)
+        for algorithm in given.pop("algos", None) or [given.get("algo", "afga")]:
+            asked = {**given, "algo": algorithm}
+            assert resolve(asked, dataset=dataset).config.algo == algorithm
+        assert not words or name == "compare"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command", [x for x in EXPERIMENTS if "experiments.data" not in x]
+)
+def test_runs_at_smoke_scale(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("AFGA_OFFLINE", "1")
+    monkeypatch.setenv("AFGA_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "nothing"))
+    name, arguments = split(command)
+    more = [*SMOKE, f"--out={tmp_path / 'out'}"]
+    if name == "paper":
+        assert paper.paper([name, *arguments, *more]) == 0
+    elif name == "sweep":
+        assert sweep.sweep([name, *arguments, *more]) == 0
+    elif name == "compare" and "--algos" in command:
+        assert compare.compare([name, *arguments, *more]) == 0
+    elif name == "compare":
+        folders = [tmp_path / word for word in arguments]
+        for folder in folders:
+            train("digits", [*SMOKE, f"--out={folder}"])
+        assert compare.compare([name, *map(str, folders), more[-1]]) == 0
+    else:
+        train(dataset_of(name), [*arguments, *more])
+
+
+def train(dataset, arguments):
+    with pytest.raises(SystemExit) as end:
+        runner.main(dataset, arguments=["main", *arguments])
+    assert end.value.code == 0
+
+
+def split(command):
+    """The experiment's name, and its arguments."""
+    module, *arguments = shlex.split(command)[2:]
+    name = module.removeprefix("experiments.")
+    assert (ROOT / "experiments" / f"{name}.py").is_file()
+    return name, arguments
+
+
+def read(name, arguments):
+    """The data set that is meant, words that are no flags, and the choices."""
+    values = absl_flags.FlagValues()
+    flags.define(values)
+    if name == "compare":
+        absl_flags.DEFINE_list("algos", [], "", flag_values=values)
+        words = flags.parse([name, *arguments], values, words=True)
+        return compare.DATASET, words, {**flags.given(values), "algos": values.algos}
+    words = flags.parse([name, *arguments], values)
+    return dataset_of(name), words, flags.given(values)
+
+
+def dataset_of(name):
+    source = (ROOT / "experiments" / f"{name}.py").read_text()
+    return re.search(r'runner\.main\("(\w+)"', source)[1]

@@ -1,0 +1,35 @@
+"""The site: its pages exist, and the API pages have all that is public."""
+
+import re
+from pathlib import Path
+
+import afga_jax
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+
+
+def test_pages_of_the_menu_exist():
+    menu = re.search(r"^nav:\n(.*?)^\w", (ROOT / "mkdocs.yml").read_text(), re.M | re.S)
+    pages = re.findall(r": (\S+\.md)$", menu[1], re.MULTILINE)
+    assert "index.md" in pages
+    for page in pages:
+        # Pages from beside docs/ are put there by docs/hooks.py.
+        place = page.removeprefix("repository/").replace("readme.md", "README.md")
+        assert (DOCS / page).is_file() or (ROOT / place).is_file(), page
+
+
+def test_all_that_is_public_is_documented():
+    listed = {
+        module
+        for page in (DOCS / "api").glob("*.md")
+        for module in re.findall(r"^::: (\S+)$", page.read_text(), re.MULTILINE)
+    }
+    for name in afga_jax.__all__:
+        public = getattr(afga_jax, name)
+        module = getattr(public, "__module__", None) or getattr(public, "__name__", "")
+        # A plain value, such as the registry, belongs to the package that shows it.
+        assert not module or module in listed, f"{name} of {module}"
+    for module in listed:
+        place = ROOT / module.replace(".", "/")
+        assert place.with_suffix(".py").is_file() or place.is_dir(), module

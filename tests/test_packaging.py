@@ -1,0 +1,110 @@
+"""What is shipped: versions, extras, constraints, and a wheel that works elsewhere."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import afga_jax
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+
+
+def constraints():
+    """Name and version of every line."""
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    lines = [line for line in lines if line and not line.startswith("#")]
+    return {canonicalize_name(name): version for name, version in map(_split, lines)}
+
+
+def _split(line):
+    name, separator, version = line.partition("==")
+    assert separator, f"{line!r} is not name==version"
+    assert version.replace(".", "").replace("post", "").isalnum()
+    return name, version
+
+
+def test_one_version():
+    assert PROJECT["version"] == afga_jax.__version__
+
+
+def test_extras():
+    assert {"gpu", "test", "notebooks", "docs", "dev"} <= set(EXTRAS)
+    # Whoever develops has all that the tests, the site and the notebooks need.
+    (own,) = [Requirement(r) for r in EXTRAS["dev"] if r.startswith("afga-jax")]
+    assert own.extras == {"docs", "notebooks", "test"}
+
+
+def test_constraints_fit_the_requirements():
+    tested = constraints()
+    wanted = [
+        Requirement(text)
+        for texts in (PROJECT["dependencies"], *(EXTRAS[e] for e in EXTRAS))
+        for text in texts
+    ]
+    for one in wanted:
+        name = canonicalize_name(one.name)
+        if name != "afga-jax":
+            assert tested[name] in one.specifier, f"{name}=={tested[name]}, not {one}"
+
+
+@pytest.mark.slow
+def test_wheel_works_outside_the_repository(tmp_path):
+    source, site = tmp_path / "source", tmp_path / "site"
+    kept = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "afga_jax", source / "afga_jax", ignore=kept)
+    (source / "experiments").mkdir()
+    (source / "experiments" / "__init__.py").touch()
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    said = _run("-m", "build", "--no-isolation", cwd=source)
+    assert "warning" not in said.lower(), said
+    (wheel,) = (source / "dist").glob("*.whl")
+    _check_content(wheel)
+    _run("-m", "pip", "install", "-q", "--no-deps", "--target", site, wheel)
+    program = (
+        "import jax, afga_jax; from afga_jax import data\n"
+        "problem = data.quadratic(num_clients=4, dimension=2)\n"
+        "made = afga_jax.build('afga', problem.task, num_clients=4, active=2)\n"
+        "afga_jax.fit(made, problem.data, key=jax.random.key(0), rounds=1)\n"
+        "print(afga_jax.__file__)"
+    )
+    printed = _run("-c", program, cwd=tmp_path, PYTHONPATH=str(site))
+    assert Path(printed.strip()) == site / "afga_jax" / "__init__.py"
+
+
+def _check_content(wheel):
+    names = {Path(name) for name in zipfile.ZipFile(wheel).namelist()}
+    tops = {name.parts[0] for name in names}
+    assert tops == {"afga_jax", f"afga_jax-{afga_jax.__version__}.dist-info"}
+    shipped = {name for name in names if name.parts[0] == "afga_jax"}
+    package = (ROOT / "afga_jax").rglob("*")
+    wanted = {
+        path.relative_to(ROOT)
+        for path in package
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert shipped == wanted
+    assert Path("afga_jax/py.typed") in shipped
+
+
+def _run(*arguments, cwd=None, **environment):
+    done = subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=cwd,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
