@@ -1,5 +1,8 @@
 """From the uploading clients to the next server model."""
 
+import dataclasses
+from typing import cast
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -58,8 +61,10 @@ def server_step(
     control = jax.tree.map(jnp.add, state.control, moved)
 
     direction = recipe.correction.aggregate(delta, control)
-    updates, server = recipe.server.update(direction, state.server, state.params)
-    state = state.replace(
+    optimizer = cast(optax.GradientTransformation, recipe.server)
+    updates, server = optimizer.update(direction, state.server, state.params)
+    state = dataclasses.replace(
+        state,
         params=optax.apply_updates(state.params, updates),
         stats=jax.tree.map(jnp.add, state.stats, delta_stats),
         server=rows.with_dtypes_of(state.server, server),

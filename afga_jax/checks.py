@@ -62,6 +62,7 @@ def integer(
     hint = f": {fix}" if fix else ""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise ValueError(f"{name} = {value!r}, but it must be a whole number{hint}.")
+    value = int(value)
     if value < at_least:
         raise ValueError(f"{name} = {value}, but it must be >= {at_least}{hint}.")
     if at_most is not None and value > at_most:

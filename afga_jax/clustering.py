@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from afga_jax import checks
 
@@ -74,7 +75,7 @@ def equal(num_clients: int, num_clusters: int, *, seed: int = 0) -> Clustering:
     return Clustering(num_clients, _sizes(members, num_clients), members)
 
 
-def from_labels(labels: Sequence) -> Clustering:
+def from_labels(labels: ArrayLike) -> Clustering:
     """Clusters that are given: a location, a time zone, an availability slot, …
 
     Args:
@@ -149,13 +150,13 @@ def by_major_class(
 
     Reference: Chen et al., FedCluster, 2020, §IV.
     """
-    major_class = np.asarray(major_class)
-    num_clients = len(major_class)
+    major = np.asarray(major_class)
+    num_clients = len(major)
     _check_equal(num_clients, num_clusters)
     checks.number("rho_cluster", rho_cluster, at_least=0, at_most=1)
     if num_clusters == 1:
         return single(num_clients)
-    classes = np.unique(major_class)
+    classes = np.unique(major)
     own_class = classes[np.arange(num_clusters) % len(classes)]
     size = num_clients // num_clusters
     labels = np.full(num_clients, -1)
@@ -163,7 +164,7 @@ def by_major_class(
     order = np.random.default_rng(seed).permutation(num_clients)
     for cluster in range(num_clusters):
         waiting = order[labels[order] < 0]
-        own = waiting[major_class[waiting] == own_class[cluster]]
+        own = waiting[major[waiting] == own_class[cluster]]
         own = own[: round(rho_cluster * size)]
         labels[own] = cluster
         free[cluster] -= len(own)
@@ -172,12 +173,12 @@ def by_major_class(
     for number, label in enumerate(classes):
         received = np.zeros(num_clusters)
         turn = (np.arange(num_clusters) - number - 1) % num_clusters
-        waiting = order[(labels[order] < 0) & (major_class[order] == label)]
+        waiting = order[(labels[order] < 0) & (major[order] == label)]
         for client in waiting:
             open_to = (free > 0) & (own_class != label)
             open_to = open_to if open_to.any() else free > 0
             rank = np.where(open_to, received * num_clusters + turn, np.inf)
-            cluster = np.argmin(rank)
+            cluster = int(np.argmin(rank))
             labels[client] = cluster
             received[cluster] += 1
             free[cluster] -= 1
@@ -201,8 +202,8 @@ def _check_clusters(num_clients: int, num_clusters: int) -> None:
 def _check_equal(num_clients: int, num_clusters: int) -> None:
     _check_clusters(num_clients, num_clusters)
     if num_clients % num_clusters:
-        near = [k for k in range(1, num_clients + 1) if num_clients % k == 0]
-        near = min(near, key=lambda k: abs(k - num_clusters))
+        divisors = [k for k in range(1, num_clients + 1) if num_clients % k == 0]
+        near = min(divisors, key=lambda k: abs(k - num_clusters))
         raise ValueError(
             f"num_clients = {num_clients} is not divisible by num_clusters = "
             f"{num_clusters}, but equal clusters need that: take num_clusters = "

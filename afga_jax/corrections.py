@@ -26,7 +26,7 @@ class Steps(NamedTuple):
     """
 
     gradients: PyTree
-    count: Array
+    count: Array  # type: ignore[assignment]  # not a tuple's method
 
 
 class Correction(NamedTuple):

@@ -105,4 +105,5 @@ def info(
 ) -> RoundInfo:
     """Diagnostics from sums over the gradients that were computed."""
     mean = jax.tree.map(lambda x: x / jnp.maximum(needed, 1), sums)
-    return RoundInfo(*mean, gradients=planned, needed=needed, **moved)
+    loss, metrics = mean
+    return RoundInfo(loss, metrics, gradients=planned, needed=needed, **moved)

@@ -10,7 +10,7 @@ is no choice.
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -81,7 +81,7 @@ class Choice:
           data: The clients'.
           work: Of a gradient; None: its memory stays out of the account.
         """
-        more = {"data": memory.bytes_of(data)}
+        more: dict[str, Any] = {"data": memory.bytes_of(data)}
         if work is not None:
             more["gradient"] = int(work.bytes)
         run = dataclasses.replace(self.run, **more)
@@ -156,7 +156,7 @@ class _Chooser:
             return chosen, spans[best].planner
         taken = "span" if led[best] < seconds["dense"] else "dense"
         reason, (run, other) = _compared(seconds, taken), (chosen.run, chosen.other)
-        fitting = [one.engine for one in (run, other) if _fits(one)]
+        fitting = [one.engine for one in (run, other) if one and _fits(one)]
         if fitting and taken not in fitting:
             taken, reason = fitting[0], f"the {taken} engine would not fit"
         if taken == "dense":

@@ -1,5 +1,7 @@
 """How good a model is on samples that nobody trained on."""
 
+from typing import cast
+
 import jax
 import jax.numpy as jnp
 
@@ -37,7 +39,7 @@ def evaluate(
     def sums(part: Batch):
         key = jax.random.key(0)  # nothing is random without training
         loss, (_, metrics) = task.loss(params, stats, part, key, False)
-        count = part.mask.sum()
+        count = jnp.sum(cast(Array, part.mask))  # set below, for all parts
         means = {"loss": loss, **metrics}
         # The mean over no sample is 0/0.
         return {k: jnp.where(count > 0, v * count, 0.0) for k, v in means.items()}

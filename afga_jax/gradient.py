@@ -7,6 +7,7 @@ it makes.
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -96,16 +97,21 @@ def _counted(jaxpr: core.Jaxpr) -> tuple[float, float]:
 
 def _operations(equation: core.JaxprEqn) -> float:
     name = equation.primitive.name
-    results = sum(math.prod(x.aval.shape) for x in equation.outvars)
+    shapes = [_shape(x) for x in equation.outvars]
+    results = float(sum(math.prod(shape) for shape in shapes))
     if name == "dot_general":
         (contracted, _), _ = equation.params["dimension_numbers"]
-        shape = equation.invars[0].aval.shape
+        shape = _shape(equation.invars[0])
         return 2.0 * results * math.prod(shape[axis] for axis in contracted)
     if name == "conv_general_dilated":
-        kernel = equation.invars[1].aval.shape
+        kernel = _shape(equation.invars[1])
         outputs = kernel[equation.params["dimension_numbers"].rhs_spec[0]]
         return 2.0 * results * math.prod(kernel) / outputs
-    return float(results)
+    return results
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    return value.aval.shape
 
 
 def _inner(equation: core.JaxprEqn) -> Iterator[core.Jaxpr]:

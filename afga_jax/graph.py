@@ -77,7 +77,7 @@ class Finder:
         """The graph of a cycle; the plan's arrays are NumPy's."""
         part = plan.cycle(cycle)
         num_clients = self._recipe.clustering.num_clients
-        step, client = _tasks(part.active, num_clients)
+        step, client = _tasks(np.asarray(part.active), num_clients)
         uploads = np.asarray(part.upload).reshape(-1)
         grid = stencil.grid_of(self._recipe.mixing, len(part.active))
         if self.cumulative:

@@ -38,7 +38,9 @@ def gossip(matrix: jax.Array, tree: PyTree) -> PyTree:
 class Kernel(Protocol):
     """The mixing of one cluster of `n` clients."""
 
-    n: int
+    @property
+    def n(self) -> int:
+        """How many."""
 
     def apply(self, tree: PyTree) -> PyTree:
         """W applied to every leaf."""
@@ -201,7 +203,7 @@ KERNELS: dict[str, Callable[[int], Kernel]] = {
 }
 
 
-def as_kernels(given: Any, sizes: Sequence[int]) -> list[Kernel]:
+def as_kernels(given: Any, sizes: Sequence[int] | np.ndarray) -> list[Kernel]:
     """One kernel for each cluster from what users pass as a topology.
 
     Args:

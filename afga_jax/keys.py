@@ -53,13 +53,17 @@ def place_key(
     return jax.random.fold_in(jax.random.fold_in(key, round), place)
 
 
-def batch_key(key: Array, round: Array, cycle: Array, step: Array, client: Array):
+def batch_key(
+    key: Array, round: Array, cycle: Array | int, step: Array, client: Array
+) -> Array:
     """The key with which a client draws its batch at one local step."""
     place = place_key(key, Purpose.BATCH, round, cycle, step)
     return jax.random.fold_in(place, client)
 
 
-def dropout_key(key: Array, round: Array, cycle: Array, step: Array, client: Array):
+def dropout_key(
+    key: Array, round: Array, cycle: Array | int, step: Array, client: Array
+) -> Array:
     """The key of a client's other randomness (dropout) at one local step."""
     place = place_key(key, Purpose.DROPOUT, round, cycle, step)
     return jax.random.fold_in(place, client)

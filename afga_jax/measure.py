@@ -5,6 +5,7 @@ left out of it. So the local steps are repeated here as if there were no server,
 the same state and with the same draws: then everybody's model is there.
 """
 
+import dataclasses
 from collections.abc import Callable
 
 import jax
@@ -124,7 +125,8 @@ def _without_server(
     start = init_state(recipe._replace(server=None), given, key, state.numbers)
     models, memories = start.clients
     memories = memories._replace(control=state.controls)
-    return start.replace(
+    return dataclasses.replace(
+        start,
         round=state.round,
         control=state.control,
         controls=state.controls,

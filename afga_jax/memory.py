@@ -6,6 +6,7 @@ figures were compared with the peaks of real runs (`benchmarks.auto`).
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -181,8 +182,7 @@ def _ways(run: Run, other: Run | None, limit: float) -> list[tuple[str, Run]]:
         count = _most(run, field, limit)
         if 0 < count < getattr(run, field):
             value = count * (run.devices if name == "wave_width" else 1)
-            fewer = dataclasses.replace(run, **{field: count})
-            ways.append((f"{name}={value}", fewer))
+            ways.append((f"{name}={value}", _with(run, field, count)))
     if run.engine == "dense" and run.rows == run.clients:
         clients = _most(run, "clients", limit)
         if clients:
@@ -203,7 +203,7 @@ def _most(run: Run, field: str, limit: float) -> int:
 
 
 def _with(run: Run, field: str, value: int) -> Run:
-    changes = {field: value}
+    changes: dict[str, Any] = {field: value}
     if field == "clients":
         fewer = {"active": min(run.active, value), "uploads": min(run.uploads, value)}
         changes |= {"rows": value, **fewer}

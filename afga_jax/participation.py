@@ -70,11 +70,11 @@ class Plan(NamedTuple):
 
 
 Participation = Callable[[Array, Array, Array, Array], CyclePlan]
-Order = Callable[[Array, Array], Array]
+Order = Callable[[Array, Array | int], Array]
 
 
 def make_plan(
-    participation: Participation, order: Order, key: Array, round: Array
+    participation: Participation, order: Order, key: Array, round: Array | int
 ) -> Plan:
     """The plan of a round."""
     round = jnp.asarray(round, jnp.int32)

@@ -172,9 +172,21 @@ def _hafed_table_1() -> Iterator[Published]:
         ("fashion_mnist", "convmixer"): (83.54, 3.36, 84.49, 1.57),
     }
     for (dataset, model), (*baseline, accuracy, deviation) in rows.items():
-        where = (dataset, "hafed", model, "HA-Fed Table 1")
-        yield Published("fedamsgrad", *where, *baseline, "sem", budget=500)
-        yield Published("hafed_partial", *where, accuracy, deviation, "sem", budget=500)
+        for algorithm, found in (
+            ("fedamsgrad", baseline),
+            ("hafed_partial", [accuracy, deviation]),
+        ):
+            yield Published(
+                algorithm,
+                dataset,
+                "hafed",
+                model,
+                "HA-Fed Table 1",
+                accuracy=found[0],
+                deviation=found[1],
+                deviation_of="sem",
+                budget=500,
+            )
 
 
 #: All final accuracies.

@@ -16,7 +16,7 @@ import platform
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import jax
 import tensorboardX
@@ -62,7 +62,7 @@ class Record:
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
-        self._metrics = None
+        self._metrics: IO[str] | None = None
         self._writers: dict[int, tensorboardX.SummaryWriter] = {}
 
     def __enter__(self) -> "Record":

@@ -10,6 +10,8 @@ Two engines run the local steps: `dense` keeps everybody's model as one pytree w
 leading axis of clients, `span` keeps only increments and needs a schedule.
 """
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 
@@ -34,7 +36,7 @@ def init_state(
         round=jnp.zeros((), jnp.int32),
         params=params,
         stats=stats,
-        server=() if serverless else recipe.server.init(params),
+        server=() if recipe.server is None else recipe.server.init(params),
         control=control,
         controls=rows.repeat(control, num_clients),
         clients=start if serverless else (),
@@ -82,7 +84,7 @@ def run_round(
         cycles = jnp.arange(len(plan.clusters))
         state, infos = jax.lax.scan(cycle, state, cycles)
         info = _over_cycles(infos)
-    return state.replace(round=state.round + 1), info
+    return dataclasses.replace(state, round=state.round + 1), info
 
 
 def _over_cycles(infos: RoundInfo) -> RoundInfo:

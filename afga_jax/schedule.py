@@ -64,7 +64,7 @@ class Schedule(NamedTuple):
     row: np.ndarray
     memory: np.ndarray
     first: np.ndarray
-    count: np.ndarray
+    count: np.ndarray  # type: ignore[assignment]  # not a tuple's method
     read_row: np.ndarray
     read_weight: np.ndarray
     finished: np.ndarray
@@ -135,7 +135,7 @@ def pad(
     complete = np.bincount(table.done[order], minlength=capacity.slots)
     uploads = len(graph.uploads)
     return Schedule(
-        slots=whole(table.sizes.slots),
+        slots=np.asarray(table.sizes.slots, whole),
         client=lanes(graph.client, num_clients),
         step=lanes(graph.step, 0),
         row=lanes(table.row, capacity.rows),
@@ -150,7 +150,7 @@ def pad(
         upload_count=_padded(count[tasks:][order], uploads, 0, whole),
         upload_memory=np.searchsorted(clients, graph.uploads).astype(whole),
         memory_client=_padded(clients, capacity.memories, num_clients, whole),
-        planned=whole(graph.planned),
+        planned=np.asarray(graph.planned, whole),
         rows=np.zeros(capacity.rows, np.int8),
     )
 
@@ -171,9 +171,9 @@ def _slots(graph: Graph, width: int) -> tuple[np.ndarray, np.ndarray]:
     begin = np.searchsorted(reads[order], np.arange(tasks + 1)).tolist()
     waits = np.diff(graph.first[: tasks + 1]).tolist()
     # Along the sweep a task reads only what lies behind it: place + step grows.
-    rank = np.empty(tasks, np.int64)
-    rank[np.lexsort((graph.step, graph.place + graph.step))] = np.arange(tasks)
-    rank = rank.tolist()
+    ranks = np.empty(tasks, np.int64)
+    ranks[np.lexsort((graph.step, graph.place + graph.step))] = np.arange(tasks)
+    rank = ranks.tolist()
     ready = [(rank[task], task) for task in range(tasks) if not waits[task]]
     heapq.heapify(ready)
     slot, lane, now = [0] * tasks, [0] * tasks, 0
@@ -191,7 +191,8 @@ def _slots(graph: Graph, width: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _rows(slot: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, int]:
     """A row for each task from its slot until before the slot `last`, used again."""
-    row, free, used = np.zeros(len(slot), np.int64), [], 0
+    row, used = np.zeros(len(slot), np.int64), 0
+    free: list[int] = []
     ends: list[tuple[int, int]] = []
     for task in np.argsort(slot, kind="stable").tolist():
         now = int(slot[task])

@@ -7,7 +7,7 @@ front of one of these would grow the weights; use a negative rate there.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ import optax
 from afga_jax import checks
 from afga_jax.typing import Array, PyTree
 
-Rate = Array | float | optax.Schedule
+Rate: TypeAlias = Array | float | Callable[[Array], Array | float]
 
 
 class MomentState(NamedTuple):
@@ -29,7 +29,7 @@ class MomentState(NamedTuple):
       largest: v̂ = max of v over time; () where the method has none.
     """
 
-    count: Array
+    count: Array  # type: ignore[assignment]  # not a tuple's method
     mean: PyTree
     square: PyTree
     largest: PyTree

@@ -7,6 +7,7 @@ follows the number of reads, and no array has the size of the population (but fo
 places of a random clustering's clients, which are a table already).
 """
 
+import functools
 import itertools
 from typing import NamedTuple
 
@@ -37,7 +38,8 @@ def grid_of(mixing: Mixing, steps: int) -> Grid | None:
     """What `Stencil` needs, where the mixing has that structure."""
     period = 1
     if isinstance(mixing, Every):
-        mixing, period = mixing.mixing, mixing.period
+        period = mixing.period
+        mixing = mixing.mixing
     if not isinstance(mixing, WithinClusters):
         return None
     kernel = mixing.kernels[0]
@@ -110,7 +112,7 @@ class Stencil:
                 np.roll(powers[-1], tuple(-o for o in offset), axes)
                 for offset in self._grid.offsets
             ]
-            powers.append(sum(shifted) / len(shifted))
+            powers.append(functools.reduce(np.add, shifted) / len(shifted))
         return np.stack(powers)
 
     def _pairs(self, reader_step, reader_place, task_step, task_place):

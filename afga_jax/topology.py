@@ -13,6 +13,7 @@ The compiled round never needs these arrays where the structure is known; see
 
 import sys
 import typing
+from collections.abc import Sequence
 
 import numpy as np
 from scipy.sparse import csgraph
@@ -239,7 +240,7 @@ def _metropolis(graph: "nx.Graph") -> np.ndarray:
     return matrix + np.diag(1 - matrix.sum(1))
 
 
-def _shifts(shape: tuple[int, ...], offsets: list[tuple[int, ...]]) -> np.ndarray:
+def _shifts(shape: tuple[int, ...], offsets: Sequence[tuple[int, ...]]) -> np.ndarray:
     n = int(np.prod(shape))
     places = np.arange(n).reshape(shape)
     matrix = np.zeros((n, n))

@@ -5,7 +5,7 @@ more than ten.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -137,8 +137,8 @@ def _periodic(inside: Schedule, average: Traffic, period: int, steps: int) -> Sc
     return at
 
 
-def _among_drawn(round: int, step: int, plan: Plan) -> Traffic:
-    counts = np.asarray(plan.cycles.active_count)[:, step]
+def _among_drawn(round: int, step: int, plan: Plan | None) -> Traffic:
+    counts = np.asarray(cast(Plan, plan).cycles.active_count)[:, step]
     return _in_turns(
         [of_kernel(kernels.ring(int(n))) for n in row if n] for row in counts
     )

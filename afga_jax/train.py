@@ -7,6 +7,7 @@ use a state after you passed it on.
 import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from afga_jax import checks, engine, gradient
 from afga_jax.algorithms import FederatedAlgorithm
-from afga_jax.engine import Choice
+from afga_jax.engine import Choice, Planner
 from afga_jax.participation import Plan
 from afga_jax.recipe import FederatedState, RoundInfo
 from afga_jax.schedule import Schedule
@@ -44,9 +45,14 @@ class Trainer:
         self.algorithm = algorithm
         self.capacity = capacity
         self.choice: Choice | None = None
-        self._planner, self._started = None, {}
-        self._pooled = self._copied = self._everywhere = self._block = None
-        self._spread = None
+        self._planner: Planner
+        self._run: Any
+        self._started: dict[Any, Any] = {}
+        self._pooled: tuple[ClientData, ClientData] | None = None
+        self._copied: tuple[ClientData, ClientData] | None = None
+        self._everywhere: NamedSharding | None = None
+        self._block: tuple[Any, Any] | None = None
+        self._spread: tuple[Any, Any] | None = None
         options = engine.quick_to_compile()
         self._init = jax.jit(algorithm.init, compiler_options=options)
 

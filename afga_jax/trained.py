@@ -1,8 +1,9 @@
 """A trained model from the folder of its run."""
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -91,13 +92,13 @@ def started_from(state: FederatedState, trained: Trained) -> FederatedState:
         return jnp.broadcast_to(jnp.asarray(new, there.dtype), there.shape)
 
     _check_structure(like, models_)
-    state = state.replace(**jax.tree.map(place, like, models_))
+    state = dataclasses.replace(state, **jax.tree.map(place, like, models_))
     if not state.clients:
         return state
     clients, memories = state.clients
     own = {"params": clients.params, "stats": clients.stats}
     clients = clients._replace(**jax.tree.map(place, own, models_))
-    return state.replace(clients=(clients, memories))
+    return dataclasses.replace(state, clients=(clients, memories))
 
 
 def _task(config: Config, facts: dict) -> tuple[Task, Callable | None]:
@@ -114,11 +115,11 @@ def _model(task: Task, state: dict, row: int) -> tuple[PyTree, PyTree]:
     wanted = jax.eval_shape(task.init, jax.random.key(0))
     leaves = jax.tree.leaves((state["params"], state["stats"]))
     leaves = [jnp.asarray(leaf[row]) for leaf in leaves]
-    structure = jax.tree.structure(wanted)
-    if structure.num_leaves != len(leaves):
+    shapes, structure = jax.tree.flatten(wanted)
+    if len(shapes) != len(leaves):
         raise CheckpointError(
             f"the saved model has {len(leaves)} arrays, but its task "
-            f"{structure.num_leaves}: was it saved by another version?"
+            f"{len(shapes)}: was it saved by another version?"
         )
     found = jax.tree.unflatten(structure, leaves)
     check_shapes(wanted, found)
@@ -138,7 +139,8 @@ def _predict(apply: Callable | None, params: PyTree, stats: PyTree) -> Callable:
 
 
 def _check_structure(wanted: PyTree, found: PyTree) -> None:
-    if jax.tree.structure(wanted) != jax.tree.structure(found):
+    there: Any = jax.tree.structure(wanted)
+    if there != jax.tree.structure(found):
         raise ValueError(
             "the trained model is built of other parts than this run's: set model and "
             "its sizes as in that run."

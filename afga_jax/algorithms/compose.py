@@ -2,6 +2,7 @@
 
 import functools
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -90,15 +91,15 @@ def _participation(
     options: Options, clusters: Clustering, compute: str, chosen: np.ndarray
 ) -> participation.Participation:
     steps = options.local_steps
-    make = {
+    kinds: dict[str, Callable[..., participation.Participation]] = {
         "fixed": participation.fixed,
         "resampled": participation.resampled,
         "everyone": participation.everyone,
         "bernoulli": functools.partial(
             participation.bernoulli, probability=options.active_prob
         ),
-    }[compute]
-    drawn = make(clusters, chosen, steps)
+    }
+    drawn = kinds[compute](clusters, chosen, steps)
     if options.client_steps is None:
         return drawn
     return participation.limited(drawn, options.client_steps, clusters.num_clients)
@@ -116,7 +117,7 @@ def _mixing(
                 f"topology = {options.topology!r}, but mixing among the selected is "
                 "over a ring: leave topology out, or adapted."
             )
-        made = mixing.AmongSelected(clusters.num_clients)
+        made: Mixing = mixing.AmongSelected(clusters.num_clients)
     elif hasattr(given, "at"):
         made = given
     else:

@@ -24,7 +24,7 @@ def defaults(**values: Any) -> Callable[[Algorithm], Algorithm]:
     """
 
     def register(function: Algorithm) -> Algorithm:
-        function.defaults = values
+        setattr(function, "defaults", values)  # noqa: B010
         ALGORITHMS[function.__name__] = function
         return function
 

@@ -8,14 +8,13 @@ and no format that can run code (pickle) is read.
 
 import contextlib
 import gzip
-import io
 import math
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import IO, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -94,7 +93,7 @@ def _decode_cifar(spec: ImageSpec, layout: _CifarLayout, path: Path) -> Arrays:
     for split, count in spec.counts.items():
         arrays[f"{split}_inputs"] = np.empty((count, *spec.shape), np.uint8)
         arrays[f"{split}_targets"] = np.empty(count, np.int32)
-    places = {}
+    places: dict[str, Any] = {}
     for split, members in layout.members.items():
         size = spec.counts[split] // len(members)
         places |= {
@@ -175,17 +174,19 @@ def _zipped_text(path: Path) -> str:
     return content.decode("utf-8-sig")
 
 
-def _tar_members(path: Path, limit: int) -> Iterator[tuple[str, io.BufferedIOBase]]:
+def _tar_members(path: Path, limit: int) -> Iterator[tuple[str, IO[bytes]]]:
     """Base name and content of each plain file of a gzipped tar, in stored order."""
     with gzip.open(path) as expanded:
         stream = _Limited(expanded, limit)
-        with tarfile.open(fileobj=stream, mode="r|") as archive:
+        # The stream has the one method that is called in this mode.
+        with tarfile.open(fileobj=cast(Any, stream), mode="r|") as archive:
             for member in archive:
                 _refuse_outside(member.name)
                 if not (member.isfile() or member.isdir()):
                     raise ValueError(f"member {member.name!r} is not a plain file")
-                if member.isfile():
-                    yield PurePosixPath(member.name).name, archive.extractfile(member)
+                content = archive.extractfile(member)
+                if content is not None:
+                    yield PurePosixPath(member.name).name, content
         # gzip compares its own checksum only at the very end.
         while stream.read(1 << 16):
             pass
@@ -214,6 +215,7 @@ def _refuse_outside(name: str) -> None:
 @contextlib.contextmanager
 def _readable(spec: Spec, files: Mapping[str, Path]) -> Iterator[None]:
     """Turns whatever a broken archive sets off into one line that names it."""
+    failure: Exception
     try:
         yield
     # zipfile: RuntimeError for an encrypted member, NotImplementedError (a subclass)

@@ -17,8 +17,13 @@ from flax import struct
 class Assignment(Protocol):
     """Who holds which samples; a pytree."""
 
-    num_clients: int
-    capacity: int
+    @property
+    def num_clients(self) -> int:
+        """N."""
+
+    @property
+    def capacity(self) -> int:
+        """Samples of the largest client."""
 
     @property
     def sizes(self) -> Any:
@@ -40,6 +45,8 @@ class Assignment(Protocol):
 
 class _ByOffsets:
     """Clients whose lists lie one after another; `offsets` says where each starts."""
+
+    offsets: Any
 
     @property
     def num_clients(self) -> int:

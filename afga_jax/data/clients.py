@@ -5,6 +5,7 @@ read. Both parts are pytrees, so the data is an argument of compiled code and ne
 constant baked into it.
 """
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -78,7 +79,7 @@ class Clients:
     def pooled(self) -> "Clients":
         """Every sample that some client holds, once, as one client."""
         pooled = self.assignment.pooled()
-        return self.replace(assignment=jax.tree.map(jnp.asarray, pooled))
+        return dataclasses.replace(self, assignment=jax.tree.map(jnp.asarray, pooled))
 
     def _checked(self, client) -> Array:
         """Refuses a client that does not exist, where its number is known."""

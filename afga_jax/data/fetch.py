@@ -212,7 +212,7 @@ def _explained(error, timeout: float) -> _Failure:
     """A reason in plain words; requests' own nest three libraries' messages."""
     import requests
 
-    if isinstance(error, requests.HTTPError):
+    if isinstance(error, requests.HTTPError) and error.response is not None:
         status = error.response.status_code
         reason = f"the server answered {status} {error.response.reason}".rstrip()
         return _Failure(reason, passing=status in (408, 429) or status >= 500)

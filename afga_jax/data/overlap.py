@@ -1,5 +1,7 @@
 """Partitions in which clients share samples, computed from the client's number."""
 
+import dataclasses
+
 import numpy as np
 
 from afga_jax import checks
@@ -55,7 +57,7 @@ def major_class(
     checks.integer("client_size", client_size)
     major_count = round(rho_device * client_size)
     held = _computed(pools, num_clients, client_size, major_count, seed)
-    return held.replace(pool_labels=tuple(np.unique(labels).tolist()))
+    return dataclasses.replace(held, pool_labels=tuple(np.unique(labels).tolist()))
 
 
 def overlap(

@@ -112,7 +112,7 @@ def _stamp(folder: Path) -> str:
 def _read_images(spec: ImageSpec, builder) -> Arrays:
     import tensorflow_datasets as tfds
 
-    arrays = {}
+    arrays: dict[str, np.ndarray] = {}
     for split in spec.counts:
         # TFDS's own decoder tries every image format: nearly twice the time.
         decoders = {"image": tfds.decode.SkipDecoding()}

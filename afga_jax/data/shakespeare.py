@@ -84,7 +84,7 @@ def parse(text: str) -> list[Role]:
     """
     lines = text.splitlines()
     starts = [number for number, line in enumerate(lines) if line.strip() == _BYLINE]
-    roles = []
+    roles: list[Role] = []
     for start, stop in itertools.pairwise([*starts, len(lines)]):
         play = _title(lines, start)
         spoken: dict[str, list[str]] = {}

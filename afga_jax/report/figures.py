@@ -5,7 +5,7 @@ Drawn without pyplot: nothing global changes, and nothing is left open.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -206,7 +206,7 @@ def _paper(panel: "Axes", one: Result, number: int) -> None:
 
 def _legend(figure: "Figure", count: int) -> None:
     """Below the panels, never over the curves."""
-    shown: dict[str, object] = {}
+    shown: dict[str, Any] = {}
     for panel in figure.axes:
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
             shown.setdefault(label, handle)

@@ -202,7 +202,7 @@ def _first_at(rounds: np.ndarray, accuracy: np.ndarray, target: Any) -> np.ndarr
 
 def _paper(run: Run) -> Published | None:
     names = ("algo", "dataset", "setting", "model")
-    asked = tuple(run.config.get(name) for name in names)
+    asked: Any = tuple(run.config.get(name) for name in names)
     resample = run.config.get("resample")
     if resample is None:
         return published.lookup(*asked)

@@ -95,7 +95,7 @@ def choices(config: Config) -> dict[str, Any]:
     {'algo': 'afga', 'setting': '2', 'scale': 'small', 'local_lr': 0.5}
     """
     where = {name: getattr(config, name) for name in _WHERE}
-    usual = resolve(where, dataset=config.dataset).config
+    usual = resolve(where, dataset=config.dataset or "cifar10").config
     values = {
         one.name: getattr(config, one.name)
         for one in fields()
@@ -124,7 +124,8 @@ class _Filling:
     """Fills in a run's values, but for those that the user asked for."""
 
     def __init__(self, run: dict[str, Any], asked: frozenset[str]):
-        self.run, self.asked, self.sources = run, asked, {}
+        self.run, self.asked = run, asked
+        self.sources: dict[str, str] = {}
 
     def put(self, name: str, value: Any, source: str) -> None:
         if name in self.asked or (name == "participation" and "active" in self.asked):
@@ -168,7 +169,7 @@ class _Filling:
 
 def _nearest(config: Config, sources: Mapping[str, str]) -> list[str]:
     """Says so where a value is only the nearest that a paper gives."""
-    by_source = {}
+    by_source: dict[str, list[str]] = {}
     for name, source in sources.items():
         if source.startswith("nearest"):
             by_source.setdefault(source, []).append(name)

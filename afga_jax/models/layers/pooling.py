@@ -37,9 +37,9 @@ def max_pool(
     Returns:
       `[batch, out height, out width, channels]`.
     """
-    strides = tuple(window if strides is None else strides)
-    pads = explicit_padding(inputs.shape[1:3], window, strides, padding)
-    return _max_pool(inputs, tuple(window), strides, pads, inputs.shape[1:3])
+    steps = tuple(window if strides is None else strides)
+    pads = explicit_padding(inputs.shape[1:3], window, steps, padding)
+    return _max_pool(inputs, tuple(window), steps, pads, inputs.shape[1:3])
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3, 4))

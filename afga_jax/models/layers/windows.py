@@ -1,5 +1,6 @@
 """How a window moves over an image: padding, strides, and the pixels under one tap."""
 
+import functools
 from collections.abc import Iterable
 from itertools import product
 
@@ -8,8 +9,9 @@ from jax import lax
 
 from afga_jax.typing import Array
 
-Pair = tuple[int, int]
-Pads = tuple[Pair, Pair]
+# Of an image's two axes; of the ends of each.
+Pair = tuple[int, ...]
+Pads = tuple[Pair, ...]
 LAYOUT = ("NHWC", "HWIO", "NHWC")
 
 
@@ -18,7 +20,7 @@ def explicit_padding(
 ) -> Pads:
     """The padding in pixels, ((top, bottom), (left, right)), of a named padding."""
     if isinstance(padding, str):
-        padding = lax.padtype_to_pads(image, window, strides, padding.upper())
+        padding = tuple(lax.padtype_to_pads(image, window, strides, padding.upper()))
     pads = tuple((int(low), int(high)) for low, high in padding)
     for axis, (low, high) in enumerate(pads):
         if image[axis] + low + high < window[axis]:
@@ -44,7 +46,9 @@ def mirrored_padding(
 
 def pad(images: Array, pads: Pads, spread: Pair = (1, 1), value: float = 0) -> Array:
     """Add pixels around images, and `spread − 1` between pixels."""
-    rows, columns = ((*pair, step - 1) for pair, step in zip(pads, spread, strict=True))
+    rows, columns = (
+        (low, high, step - 1) for (low, high), step in zip(pads, spread, strict=True)
+    )
     none, fill = (0, 0, 0), jnp.array(value, images.dtype)
     return lax.pad(images, fill, (none, rows, columns, none))
 
@@ -74,7 +78,8 @@ def filtered(padded: Array, kernel: Array, *, strides: Pair) -> Array:
     """Σ pixels under a tap · the tap's weights `[channels]`, over all taps."""
     window = kernel.shape[:2]
     outs = out_size(padded.shape[1:3], window, strides)
-    return sum(
+    parts = (
         under(padded, tap, outs, strides) * kernel[tap][None, None, None]
         for tap in taps(window)
     )
+    return functools.reduce(jnp.add, parts)
