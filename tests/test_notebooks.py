@@ -1,0 +1,102 @@
+"""Notebooks as they are committed: with their outputs, and nothing of a machine."""
+
+import ast
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+NAMES = (
+    "01_quickstart",
+    "02_gossip_and_topology",
+    "03_dilemma_of_local_steps",
+    "04_write_your_own_algorithm",
+    "05_scale",
+)
+LARGEST = 400_000  # bytes: readers load them with their pictures
+MACHINE = re.compile(r"/(?:home|root|tmp|usr|opt|work|Users|var)/|[A-Z]:\\\\")
+
+
+def notebook(name):
+    return json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text())
+
+
+def code(name):
+    return [cell for cell in notebook(name)["cells"] if cell["cell_type"] == "code"]
+
+
+def source(cell):
+    return "".join(cell["source"])
+
+
+def written(output):
+    """What an output shows, but for pictures."""
+    shown = {k: v for k, v in output.get("data", {}).items() if k != "image/png"}
+    return "".join(output.get("text", "")) + json.dumps(shown)
+
+
+def test_all_are_listed():
+    found = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
+    assert found == sorted(NAMES)
+    listed = (ROOT / "notebooks" / "README.md").read_text()
+    assert [name for name in NAMES if f"({name}.ipynb)" in listed] == list(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_was_executed_from_top_to_bottom(name):
+    cells = code(name)
+    counts = [cell["execution_count"] for cell in cells]
+    assert counts == list(range(1, len(cells) + 1))
+    outputs = [output for cell in cells for output in cell["outputs"]]
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+    for output in outputs:
+        # Warnings would be on stderr.
+        assert output["output_type"] in ("stream", "display_data", "execute_result")
+        assert output.get("name", "stdout") == "stdout"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_says_nothing_of_the_machine(name):
+    path = ROOT / "notebooks" / f"{name}.ipynb"
+    assert path.stat().st_size < LARGEST
+    content = notebook(name)
+    assert set(content["metadata"]) == {"kernelspec", "language_info"}
+    assert content["metadata"]["kernelspec"]["name"] == "python3"
+    assert content["metadata"]["language_info"] == {"name": "python"}
+    for cell in content["cells"]:
+        assert cell["metadata"] == {}
+        assert not MACHINE.search(source(cell))
+        for output in cell.get("outputs", ()):
+            assert not MACHINE.search(written(output))
+            assert output.get("metadata", {}) == {}
+
+
+def test_first_cell_does_nothing_but_on_colab():
+    first = {source(code(name)[0]) for name in NAMES}
+    assert len(first) == 1
+    lines = first.pop().splitlines()
+    statements = [line for line in lines if line and not line.startswith((" ", "#"))]
+    assert statements == ["import sys", 'if "google.colab" in sys.modules:']
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_colab_follows_the_package(name):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    repository = project.get("urls", {}).get("Repository", "").removesuffix(".git")
+    badge = "https://colab.research.google.com/"
+    if repository:
+        place = repository.removeprefix("https://github.com/")
+        badge += f"github/{place}/blob/main/notebooks/{name}.ipynb"
+    assert f"]({badge})" in source(notebook(name)["cells"][0])
+    assert f'REPOSITORY = "{repository}"' in source(code(name)[0])
+
+
+def test_own_algorithm_takes_fifteen_lines():
+    cells = [source(cell) for cell in code("04_write_your_own_algorithm")]
+    (own,) = [cell for cell in cells if cell.startswith("@afga_jax.defaults")]
+    assert len(own.splitlines()) <= 15
+    (statement,) = ast.parse(own).body
+    assert isinstance(statement, ast.FunctionDef)
