@@ -11,12 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, PartitionSpec
 
 from afga_jax import checks, engine, gradient
 from afga_jax.algorithms import FederatedAlgorithm
 from afga_jax.engine import Choice
 from afga_jax.participation import Plan
+from afga_jax.placement import Placement, placement
 from afga_jax.recipe import FederatedState, RoundInfo
 from afga_jax.schedule import Schedule
 from afga_jax.typing import Array, ClientData, PyTree
@@ -34,18 +35,27 @@ class Trainer:
       algorithm: From `build`.
       capacity: The largest number of rounds in one call of `run`, a guard. One program
         serves any number: rounds run in blocks, and how many of a block is an argument.
+      mesh: Devices that share the clients and the seeds, from `placement.make_mesh`;
+        None: one, or those of the CPU where that is faster.
 
     Attributes:
       choice: The engine that runs the rounds, and why; None before it is known.
     """
 
-    def __init__(self, algorithm: FederatedAlgorithm, *, capacity: int = 100):
+    def __init__(
+        self,
+        algorithm: FederatedAlgorithm,
+        *,
+        capacity: int = 100,
+        mesh: Mesh | None = None,
+    ):
         checks.integer("capacity", capacity)
         self.algorithm = algorithm
         self.capacity = capacity
         self.choice: Choice | None = None
+        self._mesh = mesh
         self._planner, self._started = None, {}
-        self._pooled = self._copied = self._everywhere = self._block = None
+        self._pooled = self._copied = self._placement = self._block = None
         self._spread = None
         options = engine.quick_to_compile()
         self._init = jax.jit(algorithm.init, compiler_options=options)
@@ -116,9 +126,9 @@ class Trainer:
             for infos, count in jax.device_get(parts)
         ]
         infos = jax.tree.map(lambda *x: np.concatenate(x), *parts)
-        if self._everywhere is not None:
-            # All devices hold the same; what follows needs one, the next call all.
-            whole, state = state, jax.tree.map(lambda x: x.addressable_data(0), state)
+        if self._placement is not None:
+            # What all devices hold alike is needed once, by the next call everywhere.
+            whole, state = state, jax.tree.map(_one_copy, state)
             self._spread = (state, whole)
         return state, infos
 
@@ -137,12 +147,18 @@ class Trainer:
                 work = functools.partial(
                     gradient.count, algorithm.task, data, full_batch=full
                 )
-            self.choice, self._planner = engine.choose(algorithm, key, work)
-            mesh = None
-            if self.choice.devices > 1:
+            shares = self._mesh and self._mesh.shape.get("clients", 1)
+            self.choice, self._planner = engine.choose(algorithm, key, work, shares)
+            if self._mesh is not None:
+                blocks = self.choice.engine == "dense"
+                self._placement = placement(self._mesh, key, blocks=blocks)
+                self._init = jax.jit(
+                    algorithm.init, out_shardings=self._placement.shardings("state")
+                )
+            elif self.choice.devices > 1:
                 mesh = jax.make_mesh((self.choice.devices,), (_LANES,))
-                self._everywhere = NamedSharding(mesh, PartitionSpec())
-            self._run = _compiled(self.algorithm, mesh)
+                self._placement = Placement(mesh, _LANES)
+            self._run = _compiled(self.algorithm, self._placement)
         return self.choice
 
     def _check_numbers(self, numbers: dict[str, float]) -> None:
@@ -154,7 +170,7 @@ class Trainer:
         data = self._prepared(data)
         self.choose(key, data)
         plans = self._plans_of(key, 0)
-        key, _, data = self._placed(key, (), data)
+        key, _, data = self._placed(key, None, data)
         self._run.trace(key, state=state, data=data, plans=plans, begin=0, rounds=1)
 
     def _plans_of(self, key: Array, block: int) -> tuple[Plan, Schedule | None]:
@@ -166,16 +182,18 @@ class Trainer:
         return self._block[1]
 
     def _placed(self, key, state, data):
-        """Copies on all devices that share the work; of the data, only once."""
-        if self._everywhere is None:
+        """Everything where it belongs; the data is put there only once."""
+        if self._placement is None:
             return key, state, data
+        put = self._placement.put
         if self._copied is None or self._copied[0] is not data:
-            self._copied = (data, jax.device_put(data, self._everywhere))
+            self._copied = (data, put("data", data))
         kept, self._spread = self._spread, None
         if kept is not None and kept[0] is state:
             state = kept[1]
-        key, state = jax.device_put((key, state), self._everywhere)
-        return key, state, self._copied[1]
+        if state is not None:
+            state = put("state", state)
+        return put("key", key), state, self._copied[1]
 
     def _prepared(self, data: ClientData) -> ClientData:
         """Pools the data of a centralised algorithm, once, before it is traced."""
@@ -233,24 +251,32 @@ def check_clients(data: ClientData, num_clients: int) -> None:
         )
 
 
-def _compiled(algorithm: FederatedAlgorithm, mesh: Mesh | None) -> Callable:
-    """The program of some rounds; on a mesh, its devices share each slot."""
+def _compiled(algorithm: FederatedAlgorithm, where: Placement | None) -> Callable:
+    """The program of some rounds; on a mesh, its devices share the work."""
     jit = functools.partial(jax.jit, donate_argnames="state")
-    if mesh is None:
+    if where is None:
         return jit(functools.partial(_rounds, algorithm))
+    specs, nowhere = where.specs(), PartitionSpec()
+    names = {name: specs[name] for name in ("state", "data", "plans")}
+    names |= {"begin": nowhere, "rounds": nowhere}
 
     def rounds(key, **arguments):
         shared = jax.shard_map(
-            lambda key, arguments: _rounds(algorithm, key, axis=_LANES, **arguments),
-            mesh=mesh,
-            in_specs=PartitionSpec(),
-            out_specs=PartitionSpec(),
+            lambda key, all_: _rounds(algorithm, key, axis=where.axis, **all_),
+            mesh=where.mesh,
+            in_specs=(specs["key"], names),
+            out_specs=(specs["state"], specs["infos"]),
             # Every device does the same with what they gather, which is not provable.
             check_vma=False,
         )
         return shared(key, arguments)
 
     return jit(rounds)
+
+
+def _one_copy(x: Array) -> Array:
+    """What every device holds alike, from one of them; blocks stay where they are."""
+    return x.addressable_data(0) if x.is_fully_replicated else x
 
 
 def _rounds(algorithm, key, *, state, data, plans, begin, rounds, axis=None):

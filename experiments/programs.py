@@ -9,6 +9,7 @@ from afga_jax.config import Config, differences
 from afga_jax.experiment import Experiment
 from afga_jax.seeds import each_seed, seeded
 from afga_jax.typing import Batch, ClientData, PyTree
+from experiments import cores
 
 #: Rounds in one call at most. Not a setting: the program must be the same in each run.
 CAPACITY = 100
@@ -26,7 +27,10 @@ class Programs:
 
     def __init__(self, experiment: Experiment):
         self.experiment = experiment
-        self.trainer = Trainer(seeded(experiment.algorithm), capacity=CAPACITY)
+        mesh = cores.mesh_of(experiment.config)
+        self.trainer = Trainer(
+            seeded(experiment.algorithm), capacity=CAPACITY, mesh=mesh
+        )
         self.evaluate = jax.jit(functools.partial(_evaluate, experiment))
         self.inspect = jax.jit(functools.partial(_inspect, experiment))
         key = jax.random.key(0)

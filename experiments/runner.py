@@ -97,11 +97,11 @@ def main(dataset: str, usage: str = "", arguments: Sequence[str] | None = None) 
     flags.define(values)
     try:
         flags.parse(arguments or sys.argv, values, usage=usage)
+        given = flags.given(values)
+        cores.use(cores.wanted(given))
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
-    given = flags.given(values)
-    cores.use(given.get("cpu_devices"))
     sys.exit(execute(given, dataset))
 
 
