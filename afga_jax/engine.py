@@ -190,6 +190,8 @@ class _Chooser:
         if self.options.engine != "auto":
             return "as asked" if self.options.engine == "dense" else None
         mixing = self.recipe.mixing
+        if jax.process_count() > 1:
+            return "several processes must choose alike, whatever each measures"
         if reason := span.reason_against(self.recipe, self.outline.state.params):
             return reason
         if isinstance(mixing, NoMixing) and (self._shares or self._here == 1):

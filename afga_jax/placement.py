@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from afga_jax.recipe import FederatedState
@@ -52,13 +53,31 @@ class Placement(NamedTuple):
         }
 
     def put(self, name: str, tree: PyTree) -> PyTree:
-        """Puts an argument where it belongs; what is there already stays."""
-        return jax.device_put(tree, self.shardings(name))
+        """Puts an argument where it belongs; what is there already stays.
+
+        Several processes must each have the same.
+        """
+        shardings = self.shardings(name)
+        if not self.mesh.is_multi_process:
+            return jax.device_put(tree, shardings)
+        put = lambda one, part: jax.tree.map(lambda x: _own_part(x, one), part)  # noqa: E731
+        return jax.tree.map(put, shardings, tree)
 
     def shardings(self, name: str) -> PyTree:
         """The same as `specs`, with the mesh."""
         spec = self.specs()[name]
         return jax.tree.map(lambda one: NamedSharding(self.mesh, one), spec)
+
+
+def _own_part(x: Array, sharding: NamedSharding) -> Array:
+    """A process's part of what each has whole, without asking the others."""
+    if isinstance(x, jax.Array) and not x.is_fully_addressable:
+        return x
+    if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+        data = _own_part(jax.random.key_data(x), sharding)
+        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
+    whole = np.asarray(x)
+    return jax.make_array_from_callback(whole.shape, sharding, lambda at: whole[at])
 
 
 def parse(text: str) -> dict[str, int]:
@@ -101,6 +120,12 @@ def make_mesh(
         raise ValueError(
             f"mesh = {shown!r} takes {wanted} devices, but there are {len(devices)}: "
             "take a smaller mesh, or on a CPU give it more with --cpu_devices."
+        )
+    if jax.process_count() > 1 and (wanted < len(devices) or "seeds" in axes):
+        raise ValueError(
+            f"mesh = {shown!r}, but {jax.process_count()} processes must share the "
+            f"clients on all their {len(devices)} devices: leave mesh out, or take "
+            f"clients:{len(devices)} (seeds are runs of their own)."
         )
     for name, size in axes.items():
         if (count := counts.get(name)) is not None and count % size:

@@ -53,7 +53,7 @@ class Trainer:
         self.algorithm = algorithm
         self.capacity = capacity
         self.choice: Choice | None = None
-        self._mesh = mesh
+        self.mesh = mesh
         self._planner, self._started = None, {}
         self._pooled = self._copied = self._placement = self._block = None
         self._spread = None
@@ -78,12 +78,13 @@ class Trainer:
         if names not in self._started:
             # Plans first: nothing can be traced before they are there.
             self.choose(key, data)
-            init = self._init.lower(key, **numbers)
+            placed = self._placed_key(key)
+            init = self._init.lower(placed, **numbers)
             with ThreadPoolExecutor(1) as beside:
                 compiled = beside.submit(init.compile)
                 self._trace(key, jax.eval_shape(self._init, key, **numbers), data)
                 self._started[names] = compiled.result()
-        return self._started[names](key, **numbers)
+        return self._started[names](self._placed_key(key), **numbers)
 
     def run(
         self, key: Array, state: FederatedState, data: ClientData, rounds: int
@@ -147,11 +148,11 @@ class Trainer:
                 work = functools.partial(
                     gradient.count, algorithm.task, data, full_batch=full
                 )
-            shares = self._mesh and self._mesh.shape.get("clients", 1)
+            shares = self.mesh and self.mesh.shape.get("clients", 1)
             self.choice, self._planner = engine.choose(algorithm, key, work, shares)
-            if self._mesh is not None:
+            if self.mesh is not None:
                 blocks = self.choice.engine == "dense"
-                self._placement = placement(self._mesh, key, blocks=blocks)
+                self._placement = placement(self.mesh, key, blocks=blocks)
                 self._init = jax.jit(
                     algorithm.init, out_shardings=self._placement.shardings("state")
                 )
@@ -178,8 +179,15 @@ class Trainer:
         name = (np.asarray(jax.random.key_data(key)).tobytes(), block)
         if self._block is None or self._block[0] != name:
             rounds = range(block * _AHEAD, (block + 1) * _AHEAD)
-            self._block = (name, self._planner(key, rounds))
+            plans = self._planner(key, rounds)
+            if jax.process_count() > 1:
+                # What lies on one process's device is no argument for all of them.
+                plans = jax.tree.map(np.asarray, plans)
+            self._block = (name, plans)
         return self._block[1]
+
+    def _placed_key(self, key: Array) -> Array:
+        return key if self._placement is None else self._placement.put("key", key)
 
     def _placed(self, key, state, data):
         """Everything where it belongs; the data is put there only once."""
@@ -193,7 +201,7 @@ class Trainer:
             state = kept[1]
         if state is not None:
             state = put("state", state)
-        return put("key", key), state, self._copied[1]
+        return self._placed_key(key), state, self._copied[1]
 
     def _prepared(self, data: ClientData) -> ClientData:
         """Pools the data of a centralised algorithm, once, before it is traced."""

@@ -27,7 +27,14 @@ class Programs:
 
     def __init__(self, experiment: Experiment):
         self.experiment = experiment
-        mesh = cores.mesh_of(experiment.config)
+        config = experiment.config
+        if config.coordinator is not None:
+            raise ValueError(
+                f"coordinator = {config.coordinator!r}, but only single runs go over "
+                "several processes: leave it out, or take a main such as "
+                "experiments.cifar."
+            )
+        mesh = cores.mesh_of(config)
         self.trainer = Trainer(
             seeded(experiment.algorithm), capacity=CAPACITY, mesh=mesh
         )
@@ -35,7 +42,6 @@ class Programs:
         self.inspect = jax.jit(functools.partial(_inspect, experiment))
         key = jax.random.key(0)
         shapes = jax.eval_shape(experiment.algorithm.init, key)
-        config = experiment.config
         links = ledger.Links(config.server_seconds, config.client_seconds)
         self.costs = ledger.costs(experiment.algorithm, shapes, links)
         self.numbers = tuple(shapes.numbers)

@@ -212,6 +212,15 @@ class Config:
         "Devices that share clients and seeds, e.g. clients:8 or seeds:2,clients:4.",
         neutral=True,
     )
+    coordinator: str | None = own(
+        "run", "HOST:PORT of process 0 of several, or auto.", neutral=True
+    )
+    num_processes: int | None = own(
+        "run", "Processes of the run.", at_least=1, neutral=True
+    )
+    process_id: int | None = own(
+        "run", "Number of this one, from 0.", at_least=0, neutral=True
+    )
     precision: str | None = own(
         "run", "Of matrix products; else JAX's.", choices=("default", "high", "highest")
     )
