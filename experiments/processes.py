@@ -8,6 +8,7 @@ that do not do the same wait for each other for ever.
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ AUTO = "auto"
 
 # Seconds to find each other, and until a process that is gone is noticed.
 _TO_JOIN, _TO_NOTICE = 60, 30
+# Letters of what a library says about a connection.
+_LONGEST = 200
 
 
 def join(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -48,19 +51,26 @@ def join(given: Mapping[str, Any]) -> dict[str, Any]:
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     where = {"coordinator_address": asked["coordinator"]}
     where |= {name: asked[name] for name in FLAGS[1:] if name in asked}
+    refusal = (
+        f"coordinator = {asked['coordinator']!r} could not be joined by all within "
+        f"{_TO_JOIN} s: start every process with the same address, at which process 0 "
+        "can be reached, and with a number of its own"
+    )
+    # JAX itself would end the process with a trace of its inside.
+    late = threading.Timer(_TO_JOIN, leave, (1, f"error: {refusal}."))
+    late.daemon = True
+    late.start()
     try:
         jax.distributed.initialize(
             **({} if asked["coordinator"] == AUTO else where),
-            initialization_timeout=_TO_JOIN,
+            initialization_timeout=2 * _TO_JOIN,
             heartbeat_timeout_seconds=_TO_NOTICE,
             shutdown_timeout_seconds=_TO_NOTICE,
         )
     except (RuntimeError, ValueError) as error:
-        raise ValueError(
-            f"coordinator = {asked['coordinator']!r} could not be joined within "
-            f"{_TO_JOIN} s: start all processes with the same address, which process 0 "
-            f"can be reached at, and with numbers of their own. ({error})"
-        ) from error
+        raise ValueError(f"{refusal} ({error}).") from error
+    finally:
+        late.cancel()
     return rest
 
 
@@ -99,8 +109,18 @@ def any_of(value: bool) -> bool:
     return bool(_together().process_allgather(np.asarray(value)).any())
 
 
-def leave(code: int) -> None:
+def lost(reason: str, command: str) -> str:
+    """What to say where devices of other processes no longer answer."""
+    return (
+        "this process stops, because another one has, or cannot be reached "
+        f"({reason[:_LONGEST]}): start all of them again, each with its process_id: "
+        f"{command}"
+    )
+
+
+def leave(code: int, message: str) -> None:
     """Ends a process whose fellows are gone; an orderly end would wait for them."""
+    print(message, file=sys.stderr)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

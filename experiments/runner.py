@@ -11,6 +11,7 @@ stopped by Ctrl-C or SIGTERM.
 """
 
 import contextlib
+import io
 import logging as standard_logging
 import sys
 from collections.abc import Mapping, Sequence
@@ -33,11 +34,6 @@ from experiments.interrupts import Interrupted
 from experiments.programs import Programs
 from experiments.progress import Display
 from experiments.training import Diverged, Training
-
-_ALONE = (
-    "this process stops; where another one has stopped or cannot be reached, start all "
-    "of them again, each with its process_id"
-)
 
 
 def run(
@@ -126,8 +122,7 @@ def execute(given: Mapping[str, Any], dataset: str) -> int:
     try:
         config, out, about = _wanted(given, dataset)
         keep_programs(config)
-        display = Display(quiet=not processes.is_first())
-        run(config, out, resume=config.resume, display=display, about=about)
+        run(config, out, resume=config.resume, display=_display(), about=about)
     except Interrupted:
         if processes.is_first():
             print(f"stopped; go on with: {_again(out)}", file=sys.stderr)
@@ -136,10 +131,12 @@ def execute(given: Mapping[str, Any], dataset: str) -> int:
         print(f"stopped at once; go on with: {_again(out)}", file=sys.stderr)
         return 130
     except (ValueError, OSError, jax.errors.JaxRuntimeError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        said = " ".join(str(error).split())
         if processes.are_several():
-            print(f"error: {_ALONE}: {_again(out)}", file=sys.stderr)
-            processes.leave(1)
+            if isinstance(error, jax.errors.JaxRuntimeError):
+                said = processes.lost(said, _again(out))
+            processes.leave(1, f"error: {said}")
+        print(f"error: {said}", file=sys.stderr)
         return 1
     return 0
 
@@ -248,6 +245,12 @@ def _keep_last_good(training, states, writer, metrics, error: Diverged) -> None:
     writer.summarise(summary | {"wall_seconds": round(training.seconds, 3)})
     kept = f" The state of round {training.done} is kept in {writer.folder}."
     error.args = (error.args[0] + kept,)
+
+
+def _display() -> Display:
+    if processes.is_first():
+        return Display()
+    return Display(quiet=True, error=io.StringIO())
 
 
 def _claimed(out: Path):
