@@ -25,7 +25,7 @@ FLAGS = ("coordinator", "num_processes", "process_id")
 AUTO = "auto"
 
 # Seconds to find each other, and until a process that is gone is noticed.
-_TO_JOIN, _TO_NOTICE = 60, 30
+_TO_JOIN, _TO_NOTICE = 60, 45
 # Letters of what a library says about a connection.
 _LONGEST = 200
 
@@ -65,7 +65,6 @@ def join(given: Mapping[str, Any]) -> dict[str, Any]:
             **({} if asked["coordinator"] == AUTO else where),
             initialization_timeout=2 * _TO_JOIN,
             heartbeat_timeout_seconds=_TO_NOTICE,
-            shutdown_timeout_seconds=_TO_NOTICE,
         )
     except (RuntimeError, ValueError) as error:
         raise ValueError(f"{refusal} ({error}).") from error

@@ -1,17 +1,16 @@
 """Rounds on several devices, against one; run where JAX has eight (`test_scale`)."""
 
-import functools
 import json
 
 import jax
 import numpy as np
 
 import afga_jax
-import collectives
 import toy
-from afga_jax import engine, train
+from afga_jax import engine, memory, train
 from afga_jax.placement import make_mesh, placement
 from afga_jax.seeds import keys_of, seeded
+from benchmarks import collectives
 
 CLIENTS, ROUNDS, KEY = 16, 3, 1
 STEPS = {"local_steps": 3}
@@ -69,26 +68,31 @@ def built(name, which="dense"):
 
 def differences(name, devices, which="dense"):
     """Of everything after three rounds, from one device's dense engine."""
-    expected = rounds(built(name), None)
-    return [worst(rounds(built(name, which), d), expected) for d in devices]
+    expected = rounds(built(name), [None])[0]
+    found = rounds(built(name, which), devices)
+    return [worst(one, expected) for one in found]
 
 
 def rounds(algorithm, devices):
+    """State and diagnostics on each number of devices; None: without a mesh."""
     key, data = jax.random.key(KEY), toy.clients(CLIENTS)
-    mesh = devices and make_mesh({"clients": devices}, clients=CLIENTS)
-    choice, planner = engine.choose(algorithm, key, shares=devices)
-    assert choice.devices == (devices or 1)
+    choice, planner = engine.choose(algorithm, key, shares=devices[-1])
+    assert choice.devices == (devices[-1] or 1)
     plans = planner(key, range(8))
-    where = mesh and placement(mesh, key, blocks=choice.engine == "dense")
-    run = train._compiled(algorithm, where)
-    state = jax.jit(algorithm.init)(key)
-    if where is not None:
-        key, state, data = (
-            where.put(*each)
-            for each in (("key", key), ("state", state), ("data", data))
-        )
-    result = run(key, state=state, data=data, plans=plans, begin=0, rounds=ROUNDS)
-    return jax.device_get(result)
+    start = jax.device_get(jax.jit(algorithm.init)(key))
+    ended = []
+    for number in devices:
+        where = None
+        if number is not None:
+            mesh = make_mesh({"clients": number}, clients=CLIENTS)
+            where = placement(mesh, key, blocks=choice.engine == "dense")
+        given = {"key": key, "state": start, "data": data}
+        if where is not None:
+            given = {name: where.put(name, one) for name, one in given.items()}
+        run = train._compiled(algorithm, where)
+        result = run(given.pop("key"), **given, plans=plans, begin=0, rounds=ROUNDS)
+        ended.append(jax.device_get(result))
+    return ended
 
 
 def worst(found, expected):
@@ -121,18 +125,7 @@ def seeds_apart():
 def sent(name, devices):
     """Collectives of one round: names, bytes, whether in the local steps' loop."""
     algorithm, key = built(name), jax.random.key(KEY)
-    where = placement(make_mesh({"clients": devices}), key, blocks=True)
-    specs = where.specs()
-    state, plan = algorithm.init(key), algorithm.plan(key, 0)
-    program = jax.jit(
-        jax.shard_map(
-            functools.partial(algorithm.round, axis=where.axis),
-            mesh=where.mesh,
-            in_specs=(specs["key"], specs["state"], specs["data"], specs["key"]),
-            out_specs=(specs["state"], specs["key"]),
-            check_vma=False,
-        )
-    )
-    compiled = program.lower(key, state, toy.clients(CLIENTS), plan).compile()
-    model = sum(x.nbytes for x in jax.tree.leaves((state.params, state.stats)))
+    compiled = collectives.one_round(algorithm, toy.clients(CLIENTS), key, devices)
+    state = jax.eval_shape(algorithm.init, key)
+    model = memory.bytes_of((state.params, state.stats))
     return {"model": model, "ops": collectives.found(compiled.as_text())}

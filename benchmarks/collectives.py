@@ -1,7 +1,12 @@
 """What devices send each other, read from a compiled program."""
 
+import functools
 import re
 from typing import NamedTuple
+
+import jax
+
+from afga_jax.placement import make_mesh, placement
 
 _NAMES = ("all-gather", "all-reduce", "all-to-all", "collective-permute")
 _NAMES += ("reduce-scatter",)
@@ -14,6 +19,30 @@ class Collective(NamedTuple):
     name: str
     bytes: int
     looped: bool
+
+
+def one_round(algorithm, data, key, devices):
+    """A round of the dense engine, compiled for a mesh of so many devices."""
+    where = placement(make_mesh({"clients": devices}), key, blocks=True)
+    specs = where.specs()
+    program = jax.shard_map(
+        functools.partial(algorithm.round, axis=where.axis),
+        mesh=where.mesh,
+        in_specs=(specs["key"], specs["state"], specs["data"], specs["key"]),
+        out_specs=(specs["state"], specs["key"]),
+        check_vma=False,
+    )
+    state = jax.eval_shape(algorithm.init, key)
+    plan = jax.eval_shape(algorithm.plan, key, 0)
+    put = lambda name, tree: jax.tree.map(  # noqa: E731
+        lambda one, part: jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=one), part
+        ),
+        where.shardings(name),
+        tree,
+    )
+    placed = (put("key", key), put("state", state), put("data", data), put("key", plan))
+    return jax.jit(program, donate_argnums=1).lower(*placed).compile()
 
 
 def found(text):
