@@ -71,6 +71,7 @@ def _local_step(cycle: Cycle, holders: Array | None, share: Share, carry, inputs
         (active, chosen, rows.take(memories, place)),
         chunk=recipe.chunk,
         count=held.count,
+        usual=held.usual,
     )
     models = rows.add(base, place, increments)
     memories = rows.put(memories, place, memory)

@@ -127,6 +127,11 @@ class Held(NamedTuple):
     order: Array | None
     listed: int
 
+    @property
+    def usual(self) -> int | None:
+        """How many of the list a device holds on average; None: all of it."""
+        return None if self.order is None else -(-self.listed // self.share.devices)
+
     def pick(self, values: Array, fill: float) -> Array:
         """The held ones' values from the list's; padding gets `fill`."""
         if self.order is None:

@@ -46,6 +46,11 @@ class Programs:
         self.costs = ledger.costs(experiment.algorithm, shapes, links)
         self.numbers = tuple(shapes.numbers)
         self.inspects = config.consensus or config.local_global
+        if self.inspects and mesh is not None:
+            raise ValueError(
+                "consensus and local_global need everybody's model on one device, but "
+                "a mesh deals them out: leave mesh out, or these two."
+            )
         if self.inspects:
             measure.check_inspectable(experiment.algorithm)
 
