@@ -108,8 +108,8 @@ def _persist(cycle: Cycle, holders, share: Share, models: Model, memories: Memor
         order = jnp.argsort(holders)[: by_id.rows]
         models, memories = by_id.mine(share.collect((models, memories), order))
         share = by_id
-    means = jax.tree.map(lambda x: x.mean(0) / share.devices, models)
-    params, stats, _ = share.total(means)
+    mean = lambda x: x.mean(0) / share.devices  # noqa: E731
+    params, stats = share.total(jax.tree.map(mean, (models.params, models.stats)))
     delta = jax.tree.map(jnp.subtract, params, state.params)
     weights = jnp.full(share.size, 1 / share.rows)
     nothing = jnp.zeros((), jnp.int32)
