@@ -69,15 +69,9 @@ class Placement(NamedTuple):
         return jax.tree.map(lambda one: NamedSharding(self.mesh, one), spec)
 
 
-def _own_part(x: Array, sharding: NamedSharding) -> Array:
-    """A process's part of what each has whole, without asking the others."""
-    if isinstance(x, jax.Array) and not x.is_fully_addressable:
-        return x
-    if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
-        data = _own_part(jax.random.key_data(x), sharding)
-        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
-    whole = np.asarray(x)
-    return jax.make_array_from_callback(whole.shape, sharding, lambda at: whole[at])
+def one_copy(x: Array) -> Array:
+    """What every device holds alike, from one of them; blocks stay where they are."""
+    return x.addressable_data(0) if x.is_fully_replicated else x
 
 
 def parse(text: str) -> dict[str, int]:
@@ -161,3 +155,14 @@ def placement(mesh: Mesh, key: Array, *, blocks: bool) -> Placement:
         )
     several = bool(key.ndim)
     return Placement(mesh, axis, seeds, several, blocks and axis is not None)
+
+
+def _own_part(x: Array, sharding: NamedSharding) -> Array:
+    """A process's part of what each has whole, without asking the others."""
+    if isinstance(x, jax.Array) and not x.is_fully_addressable:
+        return x
+    if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+        data = _own_part(jax.random.key_data(x), sharding)
+        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
+    whole = np.asarray(x)
+    return jax.make_array_from_callback(whole.shape, sharding, lambda at: whole[at])

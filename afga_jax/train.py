@@ -9,21 +9,19 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh
 
-from afga_jax import checks, engine, gradient
+from afga_jax import checks, engine, gradient, program
 from afga_jax.algorithms import FederatedAlgorithm
 from afga_jax.engine import Choice
 from afga_jax.participation import Plan
-from afga_jax.placement import Placement, placement
+from afga_jax.placement import Placement, one_copy, placement
+from afga_jax.program import AHEAD
 from afga_jax.recipe import FederatedState, RoundInfo
 from afga_jax.schedule import Schedule
 from afga_jax.typing import Array, ClientData, PyTree
 
-# Rounds of a block: planned by the host while those before run.
-_AHEAD = 8
 # Name of the axis of devices that share a slot.
 _LANES = "lanes"
 
@@ -113,8 +111,8 @@ class Trainer:
         placed, state, data = self._placed(key, state, data)
         end = first + rounds
         while first < end:
-            block, begin = divmod(first, _AHEAD)
-            count = min(end - first, _AHEAD - begin)
+            block, begin = divmod(first, AHEAD)
+            count = min(end - first, AHEAD - begin)
             # While a block runs, the host plans the next.
             plans = self._plans_of(key, block)
             state, infos = self._run(
@@ -129,7 +127,7 @@ class Trainer:
         infos = jax.tree.map(lambda *x: np.concatenate(x), *parts)
         if self._placement is not None:
             # What all devices hold alike is needed once, by the next call everywhere.
-            whole, state = state, jax.tree.map(_one_copy, state)
+            whole, state = state, jax.tree.map(one_copy, state)
             self._spread = (state, whole)
         return state, infos
 
@@ -159,7 +157,7 @@ class Trainer:
             elif self.choice.devices > 1:
                 mesh = jax.make_mesh((self.choice.devices,), (_LANES,))
                 self._placement = Placement(mesh, _LANES)
-            self._run = _compiled(self.algorithm, self._placement)
+            self._run = program.compiled(self.algorithm, self._placement)
         return self.choice
 
     def _check_numbers(self, numbers: dict[str, float]) -> None:
@@ -178,7 +176,7 @@ class Trainer:
         """Of the rounds of a block; the last one is kept for calls of few rounds."""
         name = (np.asarray(jax.random.key_data(key)).tobytes(), block)
         if self._block is None or self._block[0] != name:
-            rounds = range(block * _AHEAD, (block + 1) * _AHEAD)
+            rounds = range(block * AHEAD, (block + 1) * AHEAD)
             plans = self._planner(key, rounds)
             if jax.process_count() > 1:
                 # What lies on one process's device is no argument for all of them.
@@ -257,52 +255,3 @@ def check_clients(data: ClientData, num_clients: int) -> None:
             f"client {int(sizes.argmin())} has {int(sizes.min())} samples, but each "
             "must have >= 1: leave it out, or use another partition."
         )
-
-
-def _compiled(algorithm: FederatedAlgorithm, where: Placement | None) -> Callable:
-    """The program of some rounds; on a mesh, its devices share the work."""
-    jit = functools.partial(jax.jit, donate_argnames="state")
-    if where is None:
-        return jit(functools.partial(_rounds, algorithm))
-    specs, nowhere = where.specs(), PartitionSpec()
-    names = {name: specs[name] for name in ("state", "data", "plans")}
-    names |= {"begin": nowhere, "rounds": nowhere}
-
-    def rounds(key, **arguments):
-        shared = jax.shard_map(
-            lambda key, all_: _rounds(algorithm, key, axis=where.axis, **all_),
-            mesh=where.mesh,
-            in_specs=(specs["key"], names),
-            out_specs=(specs["state"], specs["infos"]),
-            # Every device does the same with what they gather, which is not provable.
-            check_vma=False,
-        )
-        return shared(key, arguments)
-
-    return jit(rounds)
-
-
-def _one_copy(x: Array) -> Array:
-    """What every device holds alike, from one of them; blocks stay where they are."""
-    return x.addressable_data(0) if x.is_fully_replicated else x
-
-
-def _rounds(algorithm, key, *, state, data, plans, begin, rounds, axis=None):
-    """`rounds` rounds from the `begin`-th of a block, whose plans are given."""
-    # So that it is traced once, for the shapes and for the loop.
-    round_ = jax.jit(algorithm.round, static_argnames="axis")
-
-    def one(number, state):
-        plan, schedule = jax.tree.map(lambda x: x[begin + number], plans)
-        return round_(key, state, data, plan, schedule, axis=axis)
-
-    shape = jax.eval_shape(one, jnp.int32(0), state)[1]
-    empty = jax.tree.map(lambda x: jnp.zeros((_AHEAD, *x.shape), x.dtype), shape)
-
-    def add(number, carry):
-        state, infos = carry
-        state, info = one(number, state)
-        infos = jax.tree.map(lambda all_, x: all_.at[number].set(x), infos, info)
-        return state, infos
-
-    return jax.lax.fori_loop(0, rounds, add, (state, empty))

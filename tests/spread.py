@@ -7,7 +7,7 @@ import numpy as np
 
 import afga_jax
 import toy
-from afga_jax import engine, memory, train
+from afga_jax import engine, memory, program
 from afga_jax.placement import make_mesh, placement
 from afga_jax.seeds import keys_of, seeded
 from benchmarks import collectives
@@ -89,7 +89,7 @@ def rounds(algorithm, devices):
         given = {"key": key, "state": start, "data": data}
         if where is not None:
             given = {name: where.put(name, one) for name, one in given.items()}
-        run = train._compiled(algorithm, where)
+        run = program.compiled(algorithm, where)
         result = run(given.pop("key"), **given, plans=plans, begin=0, rounds=ROUNDS)
         ended.append(jax.device_get(result))
     return ended

@@ -21,7 +21,7 @@ ORDER = [
     "rounds",
     "algorithms",
     "planner cost placement",
-    "outline",
+    "outline program",
     "models data evaluate ledger engine",
     "train",
     "config",
