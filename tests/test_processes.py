@@ -21,6 +21,8 @@ GIVEN = {
     "local_steps": 2,
     "rounds": 4,
     "eval_every": 1,
+    "checkpoint_every": 1,
+    "cpu_devices": 1,
     "compile_cache": False,
 }
 # Dies, as if by kill -9, when the state of the second round is saved.
@@ -65,9 +67,21 @@ def test_alone_there_is_nobody_to_ask(tmp_path):
     assert type(processes.writer_of(tmp_path)) is record.Record
 
 
-def start(out, count, number, port, script=WHOLE):
-    """One process of several; `out` is the run's folder."""
-    given = {**GIVEN, "out": out, "cpu_devices": 1, "num_processes": count}
+@pytest.fixture
+def start():
+    """Starts one process of several; none is left when a test fails."""
+    running = []
+    yield lambda *which: running.append(_started(*which)) or running[-1]
+    for one in running:
+        if one.poll() is None:
+            one.kill()
+            one.wait()
+        one.stdout.close()
+        one.stderr.close()
+
+
+def _started(out, count, number, port, script=WHOLE):
+    given = {**GIVEN, "out": out, "num_processes": count}
     given |= {"coordinator": f"127.0.0.1:{port}", "process_id": number}
     flags = [f"--{name}={value}" for name, value in given.items()]
     return subprocess.Popen(
@@ -103,7 +117,7 @@ def assert_same_metrics(found, expected):
 
 
 @pytest.mark.slow
-def test_four_processes_train_as_one(alone, tmp_path):
+def test_four_processes_train_as_one(alone, start, tmp_path):
     port, out = free_port(), tmp_path / "run"
     started = [start(out, 4, number, port) for number in range(4)]
     said = [one.communicate(timeout=300) for one in started]
@@ -117,14 +131,15 @@ def test_four_processes_train_as_one(alone, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_process_that_dies_stops_the_other_and_the_run_goes_on(alone, tmp_path):
+def test_a_process_that_dies_stops_the_other(alone, start, tmp_path):
     port, out = free_port(), tmp_path / "run"
     first, dying = start(out, 2, 0, port), start(out, 2, 1, port, DYING)
     assert dying.wait(timeout=300) == -9
     _, errors = first.communicate(timeout=60)
     assert first.returncode == 1
     assert "this process stops, because another one has" in errors
-    dying.communicate()
+    # The run goes on from the state of the second round, with one process.
     config, expected = alone
+    assert [row["round"] for row in record.read(out).metrics] == [1, 2]
     run = runner.run(config, out, resume=True)
     assert_same_metrics(run.metrics, expected.metrics)
