@@ -37,7 +37,7 @@ def main() -> None:
         "8 clusters of rings": {"algorithm": "cafga", "num_clusters": 8},
         "SCAFFOLD": {"algorithm": "scaffold"},
     }.items():
-        print(f"\n{name}\n| devices | MB per device | models sent per local step |")
+        print(f"\n{name}\n| devices | MB per device | models received per local step |")
         print("|---|---|---|")
         for devices in counts:
             held, sent = measured(devices, args.num_clients, args.active, **options)
@@ -50,7 +50,7 @@ def main() -> None:
 def measured(
     devices: int, num_clients: int, active: int, algorithm: str, **options
 ) -> tuple[int, float]:
-    """Bytes that a device holds, and models that it sends per local step."""
+    """Bytes that a device holds, and models that it gets per local step."""
     task = models.classifier(models.create("mlp", CLASSES, hidden=(100,)), SHAPE)
     # An odd number of steps: two of them would be compiled as one.
     built = afga_jax.build(
