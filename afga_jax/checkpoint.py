@@ -55,9 +55,10 @@ class Checkpoints:
           step: Its number, larger than those before.
           tree: Arrays and numbers. Random keys are no arrays: store their seed.
         """
-        leaves = jax.tree.map(np.asarray, tree)
+        leaves = jax.tree.map(_on_host, tree)
         self._manager().save(step, args=_orbax().args.StandardSave(leaves))
-        _write_checksums(self._place(step))
+        if jax.process_index() == 0:
+            _write_checksums(self._place(step))
 
     def restore(self, like: PyTree | None = None) -> tuple[int, PyTree] | None:
         """Reads the newest state that is whole.
@@ -102,7 +103,10 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """What is saved, oldest first."""
-        return sorted(self._manager().all_steps()) if self.folder.exists() else []
+        # Several processes must ask alike, whenever each of them sees the folder.
+        if not self.folder.exists() and jax.process_count() == 1:
+            return []
+        return sorted(self._manager().all_steps())
 
     def _read(self, step: int, like: PyTree | None) -> PyTree:
         _verify_checksums(self._place(step))
@@ -142,6 +146,12 @@ def check_shapes(wanted: PyTree, found: PyTree) -> None:
             )
 
     jax.tree.map(check, wanted, found)
+
+
+def _on_host(x) -> np.ndarray | jax.Array:
+    """In NumPy; of what several processes share, each keeps and saves its part."""
+    spread = isinstance(x, jax.Array) and not x.is_fully_addressable
+    return x if spread and not x.is_fully_replicated else np.asarray(x)
 
 
 def _write_checksums(folder: Path) -> None:

@@ -73,20 +73,25 @@ def gradient_seconds(work: Work) -> float:
     return _STEP + work.operations * operation_seconds()
 
 
-def dense_cost(mixing: Mixing, counts: Counts, needed: float | None = None) -> Cost:
+def dense_cost(
+    mixing: Mixing, counts: Counts, needed: float | None = None, *, devices: int = 1
+) -> Cost:
     """Of the dense engine.
 
     Args:
       mixing: The algorithm's.
       counts: Of its rounds.
       needed: Gradients of a cycle that reach the server; None: all.
+      devices: That share the clients, evenly on average; they meet at every step.
     """
     tasks = counts.steps * counts.active if needed is None else needed
     mixed = counts.steps * _mixing_seconds(mixing, counts)
     moves = mixed + tasks * _TASK * pass_seconds(counts.model)
     # Two copies of everybody's model, anew in every call.
     fresh = fresh_seconds(2 * counts.rows * counts.model)
-    return Cost(counts.cycles * moves + fresh, counts.cycles * tasks)
+    moves, tasks = counts.cycles * moves + fresh, counts.cycles * tasks
+    meetings = counts.cycles * counts.steps * _MEETING if devices > 1 else 0.0
+    return Cost(moves / devices + meetings, tasks / devices)
 
 
 def span_cost(sizes: Sequence[tuple[int, Sizes]], counts: Counts, devices: int) -> Cost:

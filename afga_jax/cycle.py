@@ -14,6 +14,7 @@ from afga_jax.aggregate import server_step
 from afga_jax.client import client_step
 from afga_jax.participation import Plan
 from afga_jax.recipe import FederatedState, Memory, Model, Recipe, RoundInfo
+from afga_jax.shares import Held, everything
 from afga_jax.typing import Array, ClientData, PyTree, Task
 
 
@@ -77,7 +78,7 @@ def step_client(
 
 
 def end(
-    cycle: Cycle, changes: Array, memories: Memory
+    cycle: Cycle, changes: Array, memories: Memory, uploads: Held | None = None
 ) -> tuple[FederatedState, dict[str, Array]]:
     """The server's step on what the uploading clients did.
 
@@ -85,6 +86,7 @@ def end(
       cycle: Where we are.
       changes: Of parameters and statistics since the cycle began, `[uploads, d]`.
       memories: `[uploads, ...]`.
+      uploads: Those that are on this device; None: all are, on every device.
     """
     return server_step(
         cycle.recipe,
@@ -94,6 +96,7 @@ def end(
         cycle.plan.clusters[cycle.number],
         changes,
         memories,
+        everything(len(changes)) if uploads is None else uploads,
     )
 
 

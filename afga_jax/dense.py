@@ -1,9 +1,11 @@
 """The dense engine: everybody's model is there, mixed after every local step.
 
 Client models are one pytree with a leading axis of clients. Only the clients that
-compute are taken out of it, stepped, and put back; gossip then mixes all of it.
+compute are taken out of it, stepped, and put back; gossip then mixes all of it. On an
+axis of devices each holds a block of the rows and steps the clients that it holds.
 """
 
+import dataclasses
 import functools
 
 import jax
@@ -16,7 +18,8 @@ from afga_jax import reach, rows
 from afga_jax.cycle import Cycle, fresh, step_client
 from afga_jax.execute import over_clients
 from afga_jax.mixing import positions
-from afga_jax.recipe import FederatedState, Model, Recipe, RoundInfo
+from afga_jax.recipe import FederatedState, Memory, Model, Recipe, RoundInfo
+from afga_jax.shares import Share
 from afga_jax.typing import Array, PyTree
 
 
@@ -25,6 +28,7 @@ def run_cycle(cycle: Cycle) -> tuple[FederatedState, RoundInfo]:
     recipe, state, plan, number = cycle.recipe, cycle.state, cycle.plan, cycle.number
     num_clients = recipe.clustering.num_clients
     holders = recipe.mixing.rows(plan, number)
+    share = Share(num_clients if holders is None else len(holders), cycle.axis)
     part = plan.cycle(number)
     active, count = part.flat_active(num_clients)
     planned = jnp.int32(active.size) if count is None else count.sum()
@@ -33,30 +37,33 @@ def run_cycle(cycle: Cycle) -> tuple[FederatedState, RoundInfo]:
     if matters is not None:
         active, count = reach.first(active, matters)
     (models, memories), sums = jax.lax.scan(
-        functools.partial(_local_step, cycle, holders),
-        _begin(recipe, state, holders),
+        functools.partial(_local_step, cycle, holders, share),
+        _begin(recipe, state, holders, share),
         (jnp.arange(len(active)), active, count),
-        unroll=_unroll(recipe, holders, state.params, active.shape),
+        unroll=_unroll(share, state.params, active.shape),
     )
     if recipe.server is None:
-        state, moved = _persist(state, holders, models, memories)
+        state, moved = _persist(cycle, holders, share, models, memories)
     else:
-        uploads = positions(holders, part.upload.reshape(-1), num_clients)
-        models, memories = rows.take((models, memories), uploads)
-        real = part.upload.reshape(-1) < num_clients
-        state, moved = cycles.end(cycle, _changes(state, models, real), memories)
+        ids = part.upload.reshape(-1)
+        uploads = share.held(positions(holders, ids, num_clients))
+        models, memories = rows.take((models, memories), uploads.place)
+        real = uploads.pick(ids, num_clients) < num_clients
+        changes = _changes(state, models, real)
+        state, moved = cycles.end(cycle, changes, memories, uploads)
     needed = planned if count is None else count.sum()
-    sums = jax.tree.map(lambda x: x.sum(), sums)
+    sums = share.total(jax.tree.map(lambda x: x.sum(), sums))
     return state, cycles.info(sums, needed, planned, moved)
 
 
-def _local_step(cycle: Cycle, holders: Array | None, carry, inputs):
+def _local_step(cycle: Cycle, holders: Array | None, share: Share, carry, inputs):
     """Take the active clients out, step them, put them back, gossip."""
     (models, memories), (step, active, count) = carry, inputs
-    recipe = cycle.recipe
-    place = positions(holders, active, recipe.clustering.num_clients)
-    operator = recipe.mixing.at(cycle.plan, step, cycle.number)
-    base = operator.apply(models) if recipe.mix_first else models
+    recipe, num_clients = cycle.recipe, cycle.recipe.clustering.num_clients
+    held = share.held(positions(holders, active, num_clients), count)
+    place, active = held.place, held.pick(active, num_clients)
+    mix = recipe.mixing.at(cycle.plan, step, cycle.number).on(share)
+    base = mix(models) if recipe.mix_first else models
 
     chosen = rows.take(models, place)
     chosen = chosen._replace(shared=rows.take(base.shared, place))
@@ -64,25 +71,26 @@ def _local_step(cycle: Cycle, holders: Array | None, carry, inputs):
         lambda inputs: step_client(cycle, step, *inputs),
         (active, chosen, rows.take(memories, place)),
         chunk=recipe.chunk,
-        count=count,
+        count=held.count,
+        usual=held.usual,
     )
     models = rows.add(base, place, increments)
     memories = rows.put(memories, place, memory)
     if not recipe.mix_first:
-        models = operator.apply(models)
+        models = mix(models)
     sums = jax.tree.map(lambda x: x.sum(0), (losses, metrics))
     return (models, memories), sums
 
 
-def _begin(recipe: Recipe, state: FederatedState, holders: Array | None):
+def _begin(recipe: Recipe, state: FederatedState, holders: Array | None, share: Share):
     """Models and memories at the start of a cycle, one row for each that holds one."""
+    own = state.clients if recipe.server is None else state.controls
+    if holders is not None:
+        by_id = Share(recipe.clustering.num_clients, share.axis)
+        own = share.mine(by_id.collect(own, holders))
     if recipe.server is None:
-        return state.clients if holders is None else rows.take(state.clients, holders)
-    if holders is None:
-        controls, count = state.controls, recipe.clustering.num_clients
-    else:
-        controls, count = rows.take(state.controls, holders), len(holders)
-    return fresh(recipe, state.params, state.stats, controls, count)
+        return own
+    return fresh(recipe, state.params, state.stats, own, share.size)
 
 
 def _changes(state: FederatedState, models: Model, real: Array) -> Array:
@@ -93,26 +101,31 @@ def _changes(state: FederatedState, models: Model, real: Array) -> Array:
     return jnp.where(real[:, None], ends - start[None], 0)
 
 
-def _persist(state, holders, models, memories):
+def _persist(cycle: Cycle, holders, share: Share, models: Model, memories: Memory):
     """Without a server models stay where they are, and their mean is evaluated."""
+    state = cycle.state
     if holders is not None:
-        by_id = jnp.argsort(holders)[: len(jax.tree.leaves(state.clients)[0])]
-        models, memories = rows.take((models, memories), by_id)
-    params, stats = jax.tree.map(lambda x: x.mean(0), (models.params, models.stats))
+        by_id = Share(cycle.recipe.clustering.num_clients, share.axis)
+        order = jnp.argsort(holders)[: by_id.rows]
+        models, memories = by_id.mine(share.collect((models, memories), order))
+        share = by_id
+    mean = lambda x: x.mean(0) / share.devices  # noqa: E731
+    params, stats = share.total(jax.tree.map(mean, (models.params, models.stats)))
     delta = jax.tree.map(jnp.subtract, params, state.params)
-    count = len(jax.tree.leaves(models)[0])
+    weights = jnp.full(share.size, 1 / share.rows)
     nothing = jnp.zeros((), jnp.int32)
     moved = {
         "delta_norm": optax.tree.norm(delta),
-        "spread": rows.spread(jnp.full(count, 1 / count), models.params, params),
+        "spread": share.total(rows.spread(weights, models.params, params)),
         "uploads": nothing,
         "idle_uploads": nothing,
     }
     clients = (models, memories)
-    return state.replace(params=params, stats=stats, clients=clients), moved
+    state = dataclasses.replace(state, params=params, stats=stats, clients=clients)
+    return state, moved
 
 
-def _unroll(recipe: Recipe, holders: Array | None, params: PyTree, shape) -> int:
+def _unroll(share: Share, params: PyTree, shape: tuple[int, ...]) -> int:
     """Two steps in one where everybody's models are the larger part of the work.
 
     A step that mixes all of them writes to new memory and copies it back for the next;
@@ -121,6 +134,5 @@ def _unroll(recipe: Recipe, holders: Array | None, params: PyTree, shape) -> int
     compile.
     """
     steps, active = shape
-    count = recipe.clustering.num_clients if holders is None else len(holders)
     small = len(jax.tree.leaves(params)) <= 8
-    return 2 if small and steps % 2 == 0 and count >= 4 * active else 1
+    return 2 if small and steps % 2 == 0 and share.rows >= 4 * active else 1

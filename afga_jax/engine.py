@@ -97,6 +97,7 @@ def choose(
     algorithm: FederatedAlgorithm,
     key: Array,
     work: Work | Callable[[], Work] | None = None,
+    shares: int | None = None,
 ) -> tuple[Choice, Planner]:
     """The engine of an algorithm, and what makes its plans and schedules.
 
@@ -106,8 +107,9 @@ def choose(
       work: What a gradient takes, or a function that counts it, which is asked only
         where the choice depends on it. None: the least that so many weights take,
         which is too little for convolutions.
+      shares: Devices of a mesh that share the clients; None: no mesh was asked for.
     """
-    return _Chooser(algorithm, key, work).choose()
+    return _Chooser(algorithm, key, work, shares).choose()
 
 
 def alternative(algorithm: FederatedAlgorithm, key: Array) -> Run | None:
@@ -127,12 +129,15 @@ def alternative(algorithm: FederatedAlgorithm, key: Array) -> Run | None:
 class _Chooser:
     """What `choose` knows of an algorithm."""
 
-    def __init__(self, algorithm, key, work):
+    def __init__(self, algorithm, key, work, shares=None):
         self.algorithm, self.key = algorithm, key
         self.options, self.recipe = algorithm.options, algorithm.recipe
         self.outline = Outline(algorithm, key)
         self.counts = self.outline.counts
         self._here = jax.local_device_count() if on_cpu() else 1
+        self._shares = shares
+        if shares is not None:
+            self._here = shares
         self._work = work
 
     def choose(self) -> tuple[Choice, Planner]:
@@ -145,7 +150,8 @@ class _Chooser:
             return self.span("as asked", spans[0]), spans[0].planner
         costs = [cost.span_cost(one.sizes, self.counts, one.devices) for one in spans]
         needed = float(np.mean([count for count, _ in spans[0].sizes]))
-        dense = cost.dense_cost(self.recipe.mixing, self.counts, needed)
+        mixing, shares = self.recipe.mixing, self._shares or 1
+        dense = cost.dense_cost(mixing, self.counts, needed, devices=shares)
         gradient_ = self._gradient_seconds([dense, *costs])
         took = [one.seconds(gradient_) for one in costs]
         led = [t * _lead(one.devices) for t, one in zip(took, spans, strict=True)]
@@ -168,7 +174,8 @@ class _Chooser:
     def _spans(self) -> list["_Span"]:
         """Ways to run the span engine, by its width: those that fit, or the last."""
         widths = [self.options.wave_width or _width(self._here)]
-        if on_cpu() and not self.options.wave_width and self._here > 1:
+        free = self.options.wave_width is None and self._shares is None
+        if on_cpu() and free and self._here > 1:
             # Devices wait for each other, and each has a copy of all.
             widths.append(1)
         spans, planner = [], None
@@ -183,9 +190,11 @@ class _Chooser:
         if self.options.engine != "auto":
             return "as asked" if self.options.engine == "dense" else None
         mixing = self.recipe.mixing
+        if jax.process_count() > 1:
+            return "several processes must choose alike, whatever each measures"
         if reason := span.reason_against(self.recipe, self.outline.state.params):
             return reason
-        if isinstance(mixing, NoMixing) and self._here == 1:
+        if isinstance(mixing, NoMixing) and (self._shares or self._here == 1):
             return "nobody mixes, so only a few hold a model"
         if cost.matrix_entries(mixing, self.counts) > _LARGEST_MATRIX:
             return "a schedule would take a matrix of everybody by everybody"
@@ -194,8 +203,11 @@ class _Chooser:
     def _dense(
         self, reason, seconds=None, other=None, planner=None
     ) -> tuple[Choice, Planner]:
-        run = self.outline.dense()
-        choice = Choice("dense", reason, run, other, seconds=seconds or {})
+        shares = self._shares or 1
+        run = self.outline.dense(shares)
+        choice = Choice(
+            "dense", reason, run, other, devices=shares, seconds=seconds or {}
+        )
         return choice, planner or Planner(self.algorithm)
 
     def timetabled(self, width: int, planner: Planner | None = None) -> "_Span":
@@ -211,19 +223,25 @@ class _Chooser:
         else:
             planner = planner.with_width(width)
         devices = math.gcd(self._here, width)
+        if self._shares and devices < self._shares:
+            raise ValueError(
+                f"wave_width = {width}, but it must be a multiple of the "
+                f"{self._shares} devices that share the clients: take "
+                f"{_width(self._shares)}."
+            )
         return _Span(width, devices, planner, planner.sizes(self.key))
 
     def span(self, reason: str, one: "_Span") -> Choice:
         capacity = schedule.bucket([sizes for _, sizes in one.sizes])
         run = self.outline.span(capacity, one.width, one.devices)
-        dense = self.outline.dense()
+        dense = self.outline.dense(self._shares or 1)
         return Choice("span", reason, run, dense, one.width, one.devices)
 
     def _hopeless(self) -> dict[str, float] | None:
         """Seconds, where even the least that the span engine needs is too long."""
         width = self.options.wave_width or _width(self._here)
         mixing, devices = self.recipe.mixing, math.gcd(self._here, width)
-        dense = cost.dense_cost(mixing, self.counts)
+        dense = cost.dense_cost(mixing, self.counts, devices=self._shares or 1)
         least = cost.least_span_cost(mixing, self.counts, devices)
         if least is None or least.moves <= dense.moves:
             return None

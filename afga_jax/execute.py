@@ -14,6 +14,7 @@ def over_clients(
     *,
     chunk: int | None = None,
     count: Array | None = None,
+    usual: int | None = None,
 ) -> PyTree:
     """Applies `function` to every row of `inputs`.
 
@@ -24,13 +25,15 @@ def over_clients(
         weight turns a convolution into a slow grouped one, all at once elsewhere.
       count: Only the first `count` rows are real. The others cost nothing beyond the
         last chunk, and their results are zero whatever was computed.
+      usual: How many rows are real as a rule, where that is known: then not all but so
+        many run at once on an accelerator.
 
     Returns:
       Results with leaves `[clients, ...]`.
     """
     total = len(jax.tree.leaves(inputs)[0])
     if chunk is None:
-        chunk = 1 if jax.default_backend() == "cpu" else total
+        chunk = 1 if jax.default_backend() == "cpu" else usual or total
     chunk = min(chunk, total)
     if count is not None:
         # Traced once, for the shapes of the results and for the loop.

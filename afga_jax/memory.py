@@ -38,7 +38,8 @@ class Run:
       gradient: What one gradient holds on its way.
       together: Gradients that one device computes side by side.
       seeds: That run in one program.
-      devices: That share the work. Each has a copy of all.
+      devices: That share the work and, on CPU, the memory. Each has a copy of all.
+      shares: Blocks that the client rows lie in; a device then has one of them.
     """
 
     engine: str
@@ -55,11 +56,12 @@ class Run:
     together: int = 1
     seeds: int = 1
     devices: int = 1
+    shares: int = 1
 
     @property
     def state(self) -> int:
         """Of all seeds on all devices."""
-        one = self.server + self.clients * self.each
+        one = self.server + self._block(self.clients) * self.each
         # A loop over seeds writes new states beside the old ones, each from a copy.
         states = self.seeds if self.seeds == 1 else 2 * self.seeds + 1
         return one * states * self.devices
@@ -67,12 +69,14 @@ class Run:
     @property
     def models(self) -> int:
         """Client models or increments, with the clients' memories and the uploads."""
+        rows = self._block(self.rows)
+        active, taken = min(self.active, rows), min(self.uploads, rows)
         uploads = _UPLOADS * self.uploads
         if self.engine == "dense":
             # One copy is read while the other is written, with the increments beside
             # them; when the uploads are taken out, the second copy is free again.
-            uploads = max(self.rows + self.active, uploads + self.uploads)
-        held = self.rows * (self.model + self.memory) + uploads * self.model
+            uploads = max(rows + active, (1 + _UPLOADS) * taken)
+        held = rows * (self.model + self.memory) + uploads * self.model
         return int(held) * self.devices * self._side_by_side
 
     @property
@@ -91,6 +95,9 @@ class Run:
         """The predicted peak, but for Python and its packages, and for evaluations."""
         programs = _PROGRAMS if jax.default_backend() == "cpu" else 0
         return self.data + self.rounds + programs
+
+    def _block(self, rows: int) -> int:
+        return -(-rows // self.shares)
 
     @property
     def _side_by_side(self) -> int:

@@ -3,30 +3,33 @@
 A `Mixing` answers two questions about a plan: which clients hold a model during a cycle
 (`rows`), and by which operator their models are mixed after local step t (`at`). An
 operator's `apply` is the cheapest exact form, `matrix` the plain reference:
-`operator.apply(tree)` equals `gossip(operator.matrix(), tree)`.
+`operator.apply(tree)` equals `gossip(operator.matrix(), tree)`. `on` is the same for
+rows that several devices share.
 """
 
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from afga_jax import checks
+from afga_jax import checks, exchange
 from afga_jax.clustering import Clustering
 from afga_jax.kernels import Average, Kernel, Shifts, gossip
+from afga_jax.operators import (
+    Operator,
+    either,
+    identity,
+    in_blocks,
+    ring_of_first,
+    same,
+)
 from afga_jax.participation import Plan
+from afga_jax.shares import Share
 from afga_jax.typing import Array, PyTree
-
-
-class Operator(NamedTuple):
-    """The mixing of one step, on trees whose leaves are `[rows, ...]`."""
-
-    apply: Callable[[PyTree], PyTree]
-    matrix: Callable[[], Array]
 
 
 class Mixing(Protocol):
@@ -63,7 +66,7 @@ class NoMixing:
     def at(self, plan, step, cycle=0):
         rows = self.rows(plan, cycle)
         count = self.num_clients if rows is None else len(rows)
-        return Operator(lambda tree: tree, lambda: jnp.eye(count))
+        return Operator(same, lambda: jnp.eye(count), lambda share: same)
 
     def spectral_gap(self):
         return 1.0 if self.num_clients > 1 else 0.0
@@ -88,26 +91,52 @@ class WithinClusters:
         return members[plan.clusters[cycle]].reshape(-1)
 
     def at(self, plan, step, cycle=0):
-        groups = plan.clusters.shape[1]
-        width = self.clustering.width
-        first = self.kernels[0]
-        if any(kernel is not first for kernel in self.kernels):
-            chosen = self._padded()[plan.clusters[cycle]]
-            mix = jax.vmap(gossip)
-            apply = _blocks(lambda tree: mix(chosen, tree), groups)
-        elif isinstance(first, Shifts):
-            apply = functools.partial(first.apply_blocks, blocks=groups)
-        else:
-            apply = _blocks(jax.vmap(first.apply), groups)
+        clusters = plan.clusters[cycle]
 
         def matrix():
-            blocks = self._padded()[plan.clusters[cycle]]
-            return jax.scipy.linalg.block_diag(*blocks)
+            return jax.scipy.linalg.block_diag(*self._padded()[clusters])
 
-        return Operator(apply if width > 1 else lambda tree: tree, matrix)
+        split = functools.partial(self._split, clusters)
+        return Operator(self._apply(clusters), matrix, split)
 
     def spectral_gap(self):
         return max(kernel.spectral_gap() for kernel in set(self.kernels))
+
+    def _apply(self, clusters: Array) -> Callable[[PyTree], PyTree]:
+        groups, first = len(clusters), self.kernels[0]
+        if self.clustering.width == 1:
+            return same
+        if not self._are_alike:
+            chosen = self._padded()[clusters]
+            mix = jax.vmap(gossip)
+            return in_blocks(lambda tree: mix(chosen, tree), groups)
+        if isinstance(first, Shifts):
+            return functools.partial(first.apply_blocks, blocks=groups)
+        return in_blocks(jax.vmap(first.apply), groups)
+
+    def _split(self, clusters: Array, share: Share) -> Callable[[PyTree], PyTree]:
+        """Clusters that live on one device each need nothing from the others."""
+        groups, width = len(clusters), self.clustering.width
+        if width == 1:
+            return same
+        if groups % share.devices == 0:
+            return self._apply(Share(groups, share.axis).mine(clusters))
+        form = exchange.form_of(self.kernels[0]) if self._are_alike else None
+        if form is not None:
+            return form(self.kernels[0], share)
+        blocks = self._padded()[clusters]
+
+        def weights(to, source):
+            to, source = to[:, None], source[None]
+            inside = (to // width == source // width) & (to < share.rows)
+            block = jnp.minimum(to // width, groups - 1)
+            return jnp.where(inside, blocks[block, to % width, source % width], 0)
+
+        return exchange.by_matrix(weights, share)
+
+    @property
+    def _are_alike(self) -> bool:
+        return all(kernel is self.kernels[0] for kernel in self.kernels)
 
     def _padded(self) -> Array:
         """`[K, width, width]`; padding keeps its model."""
@@ -141,7 +170,7 @@ class AmongSelected:
         place = positions(rows, active, self.num_clients)
         count = part.active_count
         count = jnp.full(groups, width) if count is None else count[step]
-        rings = jax.vmap(lambda number: _ring_of_first(number, width))(count)
+        rings = jax.vmap(lambda number: ring_of_first(number, width))(count)
 
         def mix(x):
             chosen = x.at[place].get(mode="clip")
@@ -151,10 +180,19 @@ class AmongSelected:
 
         def matrix():
             total = self.num_clients if rows is None else len(rows)
-            identity = jnp.eye(total)
-            return mix(identity)
+            return mix(jnp.eye(total))
 
-        return Operator(lambda tree: jax.tree.map(mix, tree), matrix)
+        def split(share):
+            # The selected change with every step: their models go to every device.
+            def mix(x):
+                chosen = share.collect(x, place.reshape(-1))
+                chosen = chosen.reshape(*place.shape, *x.shape[1:])
+                moved = jnp.einsum("gij,gj...->gi...", rings.astype(x.dtype), chosen)
+                return x.at[share.local(place)].add(moved - chosen, mode="drop")
+
+            return lambda tree: jax.tree.map(mix, tree)
+
+        return Operator(lambda tree: jax.tree.map(mix, tree), matrix, split)
 
     def spectral_gap(self):
         return None
@@ -172,7 +210,7 @@ class Every:
 
     def at(self, plan, step, cycle=0):
         operator = self.mixing.at(plan, step, cycle)
-        return _either((step + 1) % self.period == 0, operator, _identity(operator))
+        return either((step + 1) % self.period == 0, operator, identity(operator))
 
     def spectral_gap(self):
         return self.mixing.spectral_gap()
@@ -197,9 +235,13 @@ class PeriodicAverage:
         steps = plan.cycles.active.shape[1]
         number = plan.round * steps + step + 1
         average = Average(self.num_clients)
-        exact = Operator(average.apply, lambda: jnp.asarray(average.matrix()))
+        exact = Operator(
+            average.apply,
+            lambda: jnp.asarray(average.matrix()),
+            functools.partial(exchange.averaged, average),
+        )
         operator = self.mixing.at(plan, step, cycle)
-        return _either(number % self.period == 0, exact, operator)
+        return either(number % self.period == 0, exact, operator)
 
     def spectral_gap(self):
         return self.mixing.spectral_gap()
@@ -219,7 +261,12 @@ class Varying:
 
     def at(self, plan, step, cycle=0):
         weights = self.matrix_at(plan.round, jnp.asarray(step))
-        return Operator(lambda tree: gossip(weights, tree), lambda: weights)
+
+        def split(share):
+            at = lambda to, source: weights[to[:, None], source[None]]  # noqa: E731
+            return exchange.by_matrix(at, share)
+
+        return Operator(lambda tree: gossip(weights, tree), lambda: weights, split)
 
     def spectral_gap(self):
         return None
@@ -234,38 +281,3 @@ def every(mixing: Mixing, period: int, local_steps: int) -> Mixing:
             "otherwise nobody ever mixes. Lower mix_every."
         )
     return mixing if period == 1 else Every(mixing, period)
-
-
-def _identity(like: Operator) -> Operator:
-    return Operator(lambda tree: tree, lambda: jnp.eye(len(like.matrix())))
-
-
-def _either(condition: Array, first: Operator, second: Operator) -> Operator:
-    return Operator(
-        lambda tree: jax.lax.cond(condition, first.apply, second.apply, tree),
-        lambda: jnp.where(condition, first.matrix(), second.matrix()),
-    )
-
-
-def _blocks(mix: Callable, groups: int) -> Callable:
-    def apply(tree):
-        split = lambda x: x.reshape(groups, -1, *x.shape[1:])  # noqa: E731
-        mixed = mix(jax.tree.map(split, tree))
-        return jax.tree.map(lambda x, like: x.reshape(like.shape), mixed, tree)
-
-    return apply
-
-
-def _ring_of_first(count: Array, width: int) -> Array:
-    """The ring's matrix over the first `count` of `width` places."""
-    place = jnp.arange(width)
-    number = jnp.maximum(count, 1)
-    neighbours = [place, (place + 1) % number, (place - 1) % number]
-    ring = sum(jax.nn.one_hot(n, width, dtype=float) for n in neighbours) / 3
-    pair = (
-        jax.nn.one_hot(place, width, dtype=float)
-        + jax.nn.one_hot(1 - place, width, dtype=float)
-    ) / 2
-    ring = jnp.where(count == 2, pair, ring)
-    real = place < count
-    return jnp.where(real[:, None], ring, jnp.eye(width))

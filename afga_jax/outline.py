@@ -1,5 +1,6 @@
 """What is known of a run from shapes alone: its counts, and what it will hold."""
 
+import dataclasses
 import math
 
 import jax
@@ -36,10 +37,16 @@ class Outline:
         plan = jax.eval_shape(algorithm.plan, jax.random.key(0), 0)
         self.counts = _counts(self._recipe, plan, self.state)
 
-    def dense(self) -> Run:
-        """What the dense engine holds."""
-        chunk = self._recipe.chunk or (1 if on_cpu() else self.counts.active)
-        return self._run("dense", self.counts.rows, chunk, 1)
+    def dense(self, shares: int = 1) -> Run:
+        """What the dense engine holds.
+
+        Args:
+          shares: Devices of a mesh, each with a block of the client rows.
+        """
+        most = -(-self.counts.active // shares)
+        chunk = self._recipe.chunk or (1 if on_cpu() else most)
+        run = self._run("dense", self.counts.rows, chunk, shares if on_cpu() else 1)
+        return dataclasses.replace(run, shares=shares)
 
     def span(self, capacity: Sizes, width: int, devices: int) -> Run:
         """What the span engine holds.

@@ -105,7 +105,7 @@ class Record:
         if self._metrics is None:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._metrics = (self.folder / _METRICS).open("a")
-        rows = [{name: _plain(value) for name, value in row.items()} for row in rows]
+        rows = plain(rows)
         for row in rows:
             self._metrics.write(json.dumps(row) + "\n")
             self._events(row)
@@ -144,6 +144,11 @@ class Record:
         for name, value in row.items():
             if name not in ("seed", "round") and value is not None:
                 self._writers[seed].add_scalar(name, value, row["round"])
+
+
+def plain(rows: Iterable[Row]) -> list[Row]:
+    """Lines of metrics as a reader will see them."""
+    return [{name: _plain(value) for name, value in row.items()} for row in rows]
 
 
 def read(folder: str | Path) -> Run:

@@ -10,20 +10,19 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh
 
-from afga_jax import checks, engine, gradient
+from afga_jax import checks, engine, gradient, program
 from afga_jax.algorithms import FederatedAlgorithm
 from afga_jax.engine import Choice, Planner
 from afga_jax.participation import Plan
+from afga_jax.placement import Placement, one_copy, placement
+from afga_jax.program import AHEAD
 from afga_jax.recipe import FederatedState, RoundInfo
 from afga_jax.schedule import Schedule
 from afga_jax.typing import Array, ClientData, PyTree
 
-# Rounds of a block: planned by the host while those before run.
-_AHEAD = 8
 # Name of the axis of devices that share a slot.
 _LANES = "lanes"
 
@@ -35,22 +34,31 @@ class Trainer:
       algorithm: From `build`.
       capacity: The largest number of rounds in one call of `run`, a guard. One program
         serves any number: rounds run in blocks, and how many of a block is an argument.
+      mesh: Devices that share the clients and the seeds, from `placement.make_mesh`;
+        None: one, or those of the CPU where that is faster.
 
     Attributes:
       choice: The engine that runs the rounds, and why; None before it is known.
     """
 
-    def __init__(self, algorithm: FederatedAlgorithm, *, capacity: int = 100):
+    def __init__(
+        self,
+        algorithm: FederatedAlgorithm,
+        *,
+        capacity: int = 100,
+        mesh: Mesh | None = None,
+    ):
         checks.integer("capacity", capacity)
         self.algorithm = algorithm
         self.capacity = capacity
         self.choice: Choice | None = None
+        self.mesh = mesh
         self._planner: Planner
         self._run: Any
         self._started: dict[Any, Any] = {}
         self._pooled: tuple[ClientData, ClientData] | None = None
         self._copied: tuple[ClientData, ClientData] | None = None
-        self._everywhere: NamedSharding | None = None
+        self._placement: Placement | None = None
         self._block: tuple[Any, Any] | None = None
         self._spread: tuple[Any, Any] | None = None
         options = engine.quick_to_compile()
@@ -74,12 +82,13 @@ class Trainer:
         if names not in self._started:
             # Plans first: nothing can be traced before they are there.
             self.choose(key, data)
-            init = self._init.lower(key, **numbers)
+            placed = self._placed_key(key)
+            init = self._init.lower(placed, **numbers)
             with ThreadPoolExecutor(1) as beside:
                 compiled = beside.submit(init.compile)
                 self._trace(key, jax.eval_shape(self._init, key, **numbers), data)
                 self._started[names] = compiled.result()
-        return self._started[names](key, **numbers)
+        return self._started[names](self._placed_key(key), **numbers)
 
     def run(
         self, key: Array, state: FederatedState, data: ClientData, rounds: int
@@ -108,8 +117,8 @@ class Trainer:
         placed, state, data = self._placed(key, state, data)
         end = first + rounds
         while first < end:
-            block, begin = divmod(first, _AHEAD)
-            count = min(end - first, _AHEAD - begin)
+            block, begin = divmod(first, AHEAD)
+            count = min(end - first, AHEAD - begin)
             # While a block runs, the host plans the next.
             plans = self._plans_of(key, block)
             state, infos = self._run(
@@ -122,9 +131,9 @@ class Trainer:
             for infos, count in jax.device_get(parts)
         ]
         infos = jax.tree.map(lambda *x: np.concatenate(x), *parts)
-        if self._everywhere is not None:
-            # All devices hold the same; what follows needs one, the next call all.
-            whole, state = state, jax.tree.map(lambda x: x.addressable_data(0), state)
+        if self._placement is not None:
+            # What all devices hold alike is needed once, by the next call everywhere.
+            whole, state = state, jax.tree.map(one_copy, state)
             self._spread = (state, whole)
         return state, infos
 
@@ -143,12 +152,19 @@ class Trainer:
                 work = functools.partial(
                     gradient.count, algorithm.task, data, full_batch=full
                 )
-            self.choice, self._planner = engine.choose(algorithm, key, work)
-            mesh = None
-            if self.choice.devices > 1:
+            sizes = {} if self.mesh is None else dict(self.mesh.shape)
+            shares = None if self.mesh is None else sizes.get("clients", 1)
+            self.choice, self._planner = engine.choose(algorithm, key, work, shares)
+            if self.mesh is not None:
+                blocks = self.choice.engine == "dense"
+                self._placement = placement(self.mesh, key, blocks=blocks)
+                self._init = jax.jit(
+                    algorithm.init, out_shardings=self._placement.shardings("state")
+                )
+            elif self.choice.devices > 1:
                 mesh = jax.make_mesh((self.choice.devices,), (_LANES,))
-                self._everywhere = NamedSharding(mesh, PartitionSpec())
-            self._run = _compiled(self.algorithm, mesh)
+                self._placement = Placement(mesh, _LANES)
+            self._run = program.compiled(self.algorithm, self._placement)
         return self.choice
 
     def _check_numbers(self, numbers: dict[str, float]) -> None:
@@ -160,28 +176,37 @@ class Trainer:
         data = self._prepared(data)
         self.choose(key, data)
         plans = self._plans_of(key, 0)
-        key, _, data = self._placed(key, (), data)
+        key, _, data = self._placed(key, None, data)
         self._run.trace(key, state=state, data=data, plans=plans, begin=0, rounds=1)
 
     def _plans_of(self, key: Array, block: int) -> tuple[Plan, Schedule | None]:
         """Of the rounds of a block; the last one is kept for calls of few rounds."""
         name = (np.asarray(jax.random.key_data(key)).tobytes(), block)
         if self._block is None or self._block[0] != name:
-            rounds = range(block * _AHEAD, (block + 1) * _AHEAD)
-            self._block = (name, self._planner(key, rounds))
+            rounds = range(block * AHEAD, (block + 1) * AHEAD)
+            plans = self._planner(key, rounds)
+            if jax.process_count() > 1:
+                # What lies on one process's device is no argument for all of them.
+                plans = jax.tree.map(np.asarray, plans)
+            self._block = (name, plans)
         return self._block[1]
 
+    def _placed_key(self, key: Array) -> Array:
+        return key if self._placement is None else self._placement.put("key", key)
+
     def _placed(self, key, state, data):
-        """Copies on all devices that share the work; of the data, only once."""
-        if self._everywhere is None:
+        """Everything where it belongs; the data is put there only once."""
+        if self._placement is None:
             return key, state, data
+        put = self._placement.put
         if self._copied is None or self._copied[0] is not data:
-            self._copied = (data, jax.device_put(data, self._everywhere))
+            self._copied = (data, put("data", data))
         kept, self._spread = self._spread, None
         if kept is not None and kept[0] is state:
             state = kept[1]
-        key, state = jax.device_put((key, state), self._everywhere)
-        return key, state, self._copied[1]
+        if state is not None:
+            state = put("state", state)
+        return self._placed_key(key), state, self._copied[1]
 
     def _prepared(self, data: ClientData) -> ClientData:
         """Pools the data of a centralised algorithm, once, before it is traced."""
@@ -237,44 +262,3 @@ def check_clients(data: ClientData, num_clients: int) -> None:
             f"client {int(sizes.argmin())} has {int(sizes.min())} samples, but each "
             "must have >= 1: leave it out, or use another partition."
         )
-
-
-def _compiled(algorithm: FederatedAlgorithm, mesh: Mesh | None) -> Callable:
-    """The program of some rounds; on a mesh, its devices share each slot."""
-    jit = functools.partial(jax.jit, donate_argnames="state")
-    if mesh is None:
-        return jit(functools.partial(_rounds, algorithm))
-
-    def rounds(key, **arguments):
-        shared = jax.shard_map(
-            lambda key, arguments: _rounds(algorithm, key, axis=_LANES, **arguments),
-            mesh=mesh,
-            in_specs=PartitionSpec(),
-            out_specs=PartitionSpec(),
-            # Every device does the same with what they gather, which is not provable.
-            check_vma=False,
-        )
-        return shared(key, arguments)
-
-    return jit(rounds)
-
-
-def _rounds(algorithm, key, *, state, data, plans, begin, rounds, axis=None):
-    """`rounds` rounds from the `begin`-th of a block, whose plans are given."""
-    # So that it is traced once, for the shapes and for the loop.
-    round_ = jax.jit(algorithm.round, static_argnames="axis")
-
-    def one(number, state):
-        plan, schedule = jax.tree.map(lambda x: x[begin + number], plans)
-        return round_(key, state, data, plan, schedule, axis=axis)
-
-    shape = jax.eval_shape(one, jnp.int32(0), state)[1]
-    empty = jax.tree.map(lambda x: jnp.zeros((_AHEAD, *x.shape), x.dtype), shape)
-
-    def add(number, carry):
-        state, infos = carry
-        state, info = one(number, state)
-        infos = jax.tree.map(lambda all_, x: all_.at[number].set(x), infos, info)
-        return state, infos
-
-    return jax.lax.fori_loop(0, rounds, add, (state, empty))

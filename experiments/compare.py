@@ -119,7 +119,7 @@ def _read(arguments: Sequence[str]) -> tuple[list[str], list[str], dict[str, Any
     except ValueError as error:
         raise command.UsageError(str(error)) from error
     given.pop("resume", None)
-    cores.use(given.get("cpu_devices"))
+    cores.use(cores.wanted(given))
     return folders, algorithms, given
 
 

@@ -1,8 +1,39 @@
-"""One device per core, so that clients can be computed side by side on a CPU."""
+"""The devices of a run: one per core on a CPU, or those of a mesh."""
 
+import math
 import os
+from collections.abc import Mapping
+from typing import Any
 
 import jax
+from jax.sharding import Mesh
+
+from afga_jax import placement
+from afga_jax.config import Config
+from experiments import processes
+
+
+def wanted(given: Mapping[str, Any]) -> int | None:
+    """CPU devices that a user's choices ask for; None: nothing does."""
+    if given.get("cpu_devices") or not given.get("mesh"):
+        return given.get("cpu_devices")
+    devices = math.prod(placement.parse(given["mesh"]).values())
+    return -(-devices // processes.count_of(given))
+
+
+def mesh_of(config: Config) -> Mesh | None:
+    """The mesh of a run; None: none was asked for. Several processes always have one.
+
+    Raises:
+      ValueError: It has more devices than there are, or does not divide the work.
+    """
+    if config.mesh is None and not processes.are_several():
+        return None
+    axes = {"clients": jax.device_count()}
+    if config.mesh is not None:
+        axes = placement.parse(config.mesh)
+    counts = {"clients": config.num_clients, "seeds": config.num_seeds}
+    return placement.make_mesh(axes, **counts)
 
 
 def use(count: int | None = None) -> None:

@@ -8,6 +8,7 @@ from afga_jax.checkpoint import Checkpoints
 from afga_jax.config import Config
 from afga_jax.record import Record
 from afga_jax.summary import FINAL_ROUNDS, first_round_at
+from experiments import processes
 from experiments.interrupts import Interrupted
 from experiments.programs import CAPACITY
 from experiments.progress import Compilation, Display
@@ -53,7 +54,7 @@ def train(
             rows = writer.write(training.measure())
             metrics += rows
             display.evaluated(rows)
-        stops = interrupted() and training.done < config.rounds
+        stops = processes.any_of(interrupted()) and training.done < config.rounds
         if stops or training.done % every == 0:
             _save(training, states, writer)
         if stops:
@@ -91,7 +92,7 @@ def _advance(
     spent = _timed(training, rounds) / rounds
     if pace is None:
         # Compiling happens inside the first call and must not count as a round.
-        spent = max(spent - compilation.seconds, 1e-4)
+        spent = processes.agreed(max(spent - compilation.seconds, 1e-4))
         if spent < SECONDS_PER_CALL and _is_quiet(training, every):
             spent = _timed(training, 1)  # so short that other beginnings would count
         display.first(training.done, spent, compilation.seconds)
@@ -102,7 +103,7 @@ def _advance(
 def _timed(training: Training, rounds: int) -> float:
     started = time.perf_counter()
     training.advance(rounds)
-    return time.perf_counter() - started
+    return processes.agreed(time.perf_counter() - started)
 
 
 def _is_quiet(training: Training, every: int) -> bool:

@@ -218,7 +218,7 @@ def _read(arguments: Sequence[str]) -> tuple[Asked, bool]:
     if names == ["all"]:
         names = list(papers.NAMES)
     chosen = flags.given(values)
-    cores.use(chosen.get("cpu_devices"))
+    cores.use(cores.wanted(chosen))
     accelerator = jax.default_backend() != "cpu"
     scale = chosen.pop("scale", "paper" if accelerator else "small")
     out = Path(chosen.pop("out", RUNS / "paper"))

@@ -9,6 +9,7 @@ from afga_jax.config import Config, differences
 from afga_jax.experiment import Experiment
 from afga_jax.seeds import each_seed, seeded
 from afga_jax.typing import Batch, ClientData, PyTree
+from experiments import cores
 
 #: Rounds in one call at most. Not a setting: the program must be the same in each run.
 CAPACITY = 100
@@ -26,16 +27,30 @@ class Programs:
 
     def __init__(self, experiment: Experiment):
         self.experiment = experiment
-        self.trainer = Trainer(seeded(experiment.algorithm), capacity=CAPACITY)
+        config = experiment.config
+        if config.coordinator is not None:
+            raise ValueError(
+                f"coordinator = {config.coordinator!r}, but only single runs go over "
+                "several processes: leave it out, or take a main such as "
+                "experiments.cifar."
+            )
+        mesh = cores.mesh_of(config)
+        self.trainer = Trainer(
+            seeded(experiment.algorithm), capacity=CAPACITY, mesh=mesh
+        )
         self.evaluate = jax.jit(functools.partial(_evaluate, experiment))
         self.inspect = jax.jit(functools.partial(_inspect, experiment))
         key = jax.random.key(0)
         shapes = jax.eval_shape(experiment.algorithm.init, key)
-        config = experiment.config
         links = ledger.Links(config.server_seconds, config.client_seconds)
         self.costs = ledger.costs(experiment.algorithm, shapes, links)
         self.numbers = tuple(shapes.numbers)
         self.inspects = config.consensus or config.local_global
+        if self.inspects and mesh is not None:
+            raise ValueError(
+                "consensus and local_global need everybody's model on one device, but "
+                "a mesh deals them out: leave mesh out, or these two."
+            )
         if self.inspects:
             measure.check_inspectable(experiment.algorithm)
 

@@ -11,6 +11,7 @@ stopped by Ctrl-C or SIGTERM.
 """
 
 import contextlib
+import io
 import logging as standard_logging
 import sys
 from collections.abc import Mapping, Sequence
@@ -28,7 +29,7 @@ from afga_jax.experiment import from_config
 from afga_jax.record import Record, Run
 from afga_jax.settings import resolve
 from afga_jax.summary import summarise
-from experiments import cores, engines, flags, folder, interrupts, loop
+from experiments import cores, engines, flags, folder, interrupts, loop, processes
 from experiments.interrupts import Interrupted
 from experiments.programs import Programs
 from experiments.progress import Display
@@ -65,6 +66,7 @@ def run(
     """
     out, display = Path(out), display or Display(quiet=True)
     before = folder.existing(out, resume)
+    processes.meet("all have looked at the folder, which the first now writes to")
     if before is not None and _is_finished(before, config):
         display.say(f"the run in {out} is finished; raise rounds to go on")
         display.end(before)
@@ -77,7 +79,7 @@ def run(
             raise ValueError("the programs differ from the run in more than numbers.")
         if before is not None:
             folder.check_same(Config.from_dict(before.config), config, out)
-        with folder.alone(out), Record(out) as writer:
+        with _claimed(out), processes.writer_of(out) as writer:
             training = Training(config, programs)
             return _run(training, writer, display, about or {}, new=before is None)
 
@@ -97,11 +99,12 @@ def main(dataset: str, usage: str = "", arguments: Sequence[str] | None = None) 
     flags.define(values)
     try:
         flags.parse(arguments or sys.argv, values, usage=usage)
+        given = flags.given(values)
+        cores.use(cores.wanted(given))
+        given = processes.join(given)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
-    given = flags.given(values)
-    cores.use(given.get("cpu_devices"))
     sys.exit(execute(given, dataset))
 
 
@@ -119,15 +122,21 @@ def execute(given: Mapping[str, Any], dataset: str) -> int:
     try:
         config, out, about = _wanted(given, dataset)
         keep_programs(config)
-        run(config, out, resume=config.resume, display=Display(), about=about)
+        run(config, out, resume=config.resume, display=_display(), about=about)
     except Interrupted:
-        print(f"stopped; go on with: {_again(out)}", file=sys.stderr)
+        if processes.is_first():
+            print(f"stopped; go on with: {_again(out)}", file=sys.stderr)
         return 130
     except KeyboardInterrupt:
         print(f"stopped at once; go on with: {_again(out)}", file=sys.stderr)
         return 130
     except (ValueError, OSError, jax.errors.JaxRuntimeError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        said = " ".join(str(error).split())
+        if processes.are_several():
+            if isinstance(error, jax.errors.JaxRuntimeError):
+                said = processes.lost(said, _again(out))
+            processes.leave(1, f"error: {said}")
+        print(f"error: {said}", file=sys.stderr)
         return 1
     return 0
 
@@ -155,7 +164,7 @@ def _wanted(given: Mapping[str, Any], dataset: str) -> tuple[Config, Path, dict]
         # What the run was begun with, not today's defaults; `run` compares the two.
         before = Config.from_dict(record.read(out).config)
         return before.replace(**given), out, {}
-    if config.resume:
+    if config.resume and processes.is_first():
         print(f"note: there is no run in {out} yet: it starts.", file=sys.stderr)
     for note in resolved.notes:
         print(f"note: {note}", file=sys.stderr)
@@ -191,7 +200,8 @@ def _run(training: Training, writer: Record, display: Display, about, new: bool)
     except Exception:
         if new and training.done == 0:
             writer.discard()
-            folder.discard(writer.folder)
+            if processes.is_first():
+                folder.discard(writer.folder)
         raise
     finally:
         display.close()
@@ -221,7 +231,8 @@ def _finish(training, writer, metrics, stopped) -> Run:
     summary |= {"wall_seconds": round(training.seconds, 3)}
     facts = training.programs.experiment.facts
     run = Run(training.config.to_dict(), metrics, summary, facts, writer.folder)
-    report.curves(run, writer.folder / "curves.png")
+    if processes.is_first():
+        report.curves(run, writer.folder / "curves.png")
     writer.summarise(summary)
     return run
 
@@ -234,6 +245,16 @@ def _keep_last_good(training, states, writer, metrics, error: Diverged) -> None:
     writer.summarise(summary | {"wall_seconds": round(training.seconds, 3)})
     kept = f" The state of round {training.done} is kept in {writer.folder}."
     error.args = (error.args[0] + kept,)
+
+
+def _display() -> Display:
+    if processes.is_first():
+        return Display()
+    return Display(quiet=True, error=io.StringIO())
+
+
+def _claimed(out: Path):
+    return folder.alone(out) if processes.is_first() else contextlib.nullcontext()
 
 
 def _precision(config: Config):

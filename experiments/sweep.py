@@ -46,7 +46,7 @@ def sweep(arguments: Sequence[str]) -> int:
         asked = grid.read(arguments, usage=__doc__)
     except ValueError as error:
         raise command.UsageError(str(error)) from error
-    cores.use(asked.given.get("cpu_devices"))
+    cores.use(cores.wanted(asked.given))
     given = {k: v for k, v in asked.given.items() if k not in ("out", "resume")}
     name = f"sweep_{given.get('dataset', DATASET)}"
     out = Path(asked.given.get("out", RUNS / name))

@@ -141,8 +141,10 @@ class Training:
         if found is None:
             return False
         self.done, content = found
-        # A copy, since the memory of a state is given away with it.
-        self.state = jax.tree.map(lambda x: jnp.array(x, copy=True), content["state"])
+        # A copy, since the memory of a state is given away with it; on a mesh no
+        # single device may have room for it.
+        copy = jnp.array if self.programs.trainer.mesh is None else np.array
+        self.state = jax.tree.map(lambda x: copy(x, copy=True), content["state"])
         self._totals = content["totals"]
         self._before = float(content["seconds"])
         self._begun = time.perf_counter()

@@ -116,7 +116,9 @@ def test_flags_are_understood(command, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "command", [x for x in EXPERIMENTS if "experiments.data" not in x]
+    "command",
+    # Devices and processes: `test_scale`, `test_processes`.
+    [x for x in EXPERIMENTS if not re.search(r"experiments\.data|--mesh|--coord", x)],
 )
 def test_runs_at_smoke_scale(command, tmp_path, monkeypatch):
     monkeypatch.setenv("AFGA_OFFLINE", "1")

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from afga_jax import placement
 from afga_jax.algorithms import ALGORITHMS
 from afga_jax.config.fields import (
     GROUPS,
@@ -206,6 +207,20 @@ class Config:
     cpu_devices: int | None = own(
         "run", "Devices that a CPU is split into; else one per core.", at_least=1
     )
+    mesh: str | None = own(
+        "run",
+        "Devices that share clients and seeds, e.g. clients:8 or seeds:2,clients:4.",
+        neutral=True,
+    )
+    coordinator: str | None = own(
+        "run", "HOST:PORT of process 0 of several, or auto.", neutral=True
+    )
+    num_processes: int | None = own(
+        "run", "Processes of the run.", at_least=1, neutral=True
+    )
+    process_id: int | None = own(
+        "run", "Number of this one, from 0.", at_least=0, neutral=True
+    )
     precision: str | None = own(
         "run", "Of matrix products; else JAX's.", choices=("default", "high", "highest")
     )
@@ -226,6 +241,8 @@ class Config:
                 f"active = {self.active} and participation = {self.participation}, but "
                 "both set the number of active clients: leave one out."
             )
+        if self.mesh is not None:
+            placement.parse(self.mesh)
         if self.stop_at_target and self.target is None:
             raise ValueError("stop_at_target needs a target: set target, e.g. 0.78.")
 

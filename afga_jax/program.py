@@ -1,0 +1,58 @@
+"""The compiled program of a block of rounds, on one device or on a mesh."""
+
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec
+
+from afga_jax.algorithms import FederatedAlgorithm
+from afga_jax.placement import Placement
+
+#: Rounds of a block: planned by the host while those before run.
+AHEAD = 8
+
+
+def compiled(algorithm: FederatedAlgorithm, where: Placement | None) -> Callable:
+    """The program of some rounds; on a mesh, its devices share the work."""
+    jit = functools.partial(jax.jit, donate_argnames="state")
+    if where is None:
+        return jit(functools.partial(_rounds, algorithm))
+    specs, nowhere = where.specs(), PartitionSpec()
+    names = {name: specs[name] for name in ("state", "data", "plans")}
+    names |= {"begin": nowhere, "rounds": nowhere}
+
+    def rounds(key, **arguments):
+        shared = jax.shard_map(
+            lambda key, all_: _rounds(algorithm, key, axis=where.axis, **all_),
+            mesh=where.mesh,
+            in_specs=(specs["key"], names),
+            out_specs=(specs["state"], specs["infos"]),
+            # Every device does the same with what they gather, which is not provable.
+            check_vma=False,
+        )
+        return shared(key, arguments)
+
+    return jit(rounds)
+
+
+def _rounds(algorithm, key, *, state, data, plans, begin, rounds, axis=None):
+    """`rounds` rounds from the `begin`-th of a block, whose plans are given."""
+    # So that it is traced once, for the shapes and for the loop.
+    round_ = jax.jit(algorithm.round, static_argnames="axis")
+
+    def one(number, state):
+        plan, schedule = jax.tree.map(lambda x: x[begin + number], plans)
+        return round_(key, state, data, plan, schedule, axis=axis)
+
+    shape = jax.eval_shape(one, jnp.int32(0), state)[1]
+    empty = jax.tree.map(lambda x: jnp.zeros((AHEAD, *x.shape), x.dtype), shape)
+
+    def add(number, carry):
+        state, infos = carry
+        state, info = one(number, state)
+        infos = jax.tree.map(lambda all_, x: all_.at[number].set(x), infos, info)
+        return state, infos
+
+    return jax.lax.fori_loop(0, rounds, add, (state, empty))

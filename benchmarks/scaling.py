@@ -1,0 +1,86 @@
+"""What more devices save and what they send: memory, and bytes per local step.
+
+    python -m benchmarks.scaling [--devices=1,2,4,8] [--num_clients=64]
+
+Compiles a round of the dense engine for forced CPU devices, without running it: what a
+device holds is the compiler's own account (arguments, results and temporary memory of
+one device), what is sent is read from the program's collectives and compared with the
+edges of the clients' blocks. Nothing here is a timing: a busy machine does not matter.
+"""
+
+import argparse
+
+import jax
+import numpy as np
+
+import afga_jax
+from afga_jax import data, exchange, kernels, memory, models
+from benchmarks import collectives
+from experiments import cores
+
+SHAPE, CLASSES, SAMPLES = (28, 28, 1), 10, 4
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--devices", default="1,2,4,8")
+    parser.add_argument("--num_clients", type=int, default=64)
+    parser.add_argument("--active", type=int, default=8)
+    args = parser.parse_args()
+    counts = [int(count) for count in args.devices.split(",")]
+    cores.use(max(counts))
+    print(f"MLP 784-100-{CLASSES}, N={args.num_clients}, M={args.active}")
+    for name, options in {
+        "ring": {"algorithm": "afga"},
+        "torus": {"algorithm": "afga", "topology": "torus"},
+        "complete": {"algorithm": "afga", "topology": "complete"},
+        "8 clusters of rings": {"algorithm": "cafga", "num_clusters": 8},
+        "SCAFFOLD": {"algorithm": "scaffold"},
+    }.items():
+        print(f"\n{name}\n| devices | MB per device | models received per local step |")
+        print("|---|---|---|")
+        for devices in counts:
+            held, sent = measured(devices, args.num_clients, args.active, **options)
+            print(f"| {devices} | {held / 1e6:.1f} | {sent:.3g} |", flush=True)
+    ring = kernels.ring(args.num_clients)
+    rows = [exchange.edges(ring, args.num_clients, count).rows for count in counts]
+    print(f"\nring, rows over all edges of blocks on {counts} devices: {rows}")
+
+
+def measured(
+    devices: int, num_clients: int, active: int, algorithm: str, **options
+) -> tuple[int, float]:
+    """Bytes that a device holds, and models that it gets per local step."""
+    task = models.classifier(models.create("mlp", CLASSES, hidden=(100,)), SHAPE)
+    # An odd number of steps: two of them would be compiled as one.
+    built = afga_jax.build(
+        algorithm,
+        task,
+        num_clients=num_clients,
+        active=active,
+        local_steps=3,
+        engine="dense",
+        **options,
+    )
+    key = jax.random.key(0)
+    compiled = collectives.one_round(built, clients(num_clients), key, devices)
+    account = compiled.memory_analysis()
+    held = account.argument_size_in_bytes + account.temp_size_in_bytes
+    held += account.output_size_in_bytes - account.alias_size_in_bytes
+    found = collectives.found(compiled.as_text())
+    sent = sum(one.bytes for one in found if one.looped)
+    state = jax.eval_shape(built.init, key)
+    return held, sent / memory.bytes_of((state.params, state.stats))
+
+
+def clients(num_clients: int) -> data.Clients:
+    """A few random images for each."""
+    rng, total = np.random.default_rng(0), SAMPLES * num_clients
+    held = data.partition.by_client(np.repeat(np.arange(num_clients), SAMPLES))
+    inputs = rng.normal(size=(total, *SHAPE)).astype(np.float32)
+    targets = rng.integers(0, CLASSES, total)
+    return data.from_arrays(inputs, targets, held, batch_size=SAMPLES)
+
+
+if __name__ == "__main__":
+    main()

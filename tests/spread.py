@@ -1,0 +1,143 @@
+"""Rounds on several devices, against one; run where JAX has eight (`test_scale`)."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import afga_jax
+import toy
+from afga_jax import corrections, engine, memory, program
+from afga_jax.placement import make_mesh, placement
+from afga_jax.seeds import keys_of, seeded
+from benchmarks import collectives
+
+CLIENTS, ROUNDS, KEY = 16, 3, 1
+STEPS = {"local_steps": 3}
+SOME = {"active": 4, **STEPS}
+TWO = {"num_clusters": 2, **SOME}
+
+
+def normalised(options):
+    """FedAvg whose uploads are scaled by all uploads' numbers of gradients."""
+    scaled = corrections.none()._replace(
+        scale=lambda weights, counts: weights @ counts / jnp.maximum(counts, 1)
+    )
+    server = afga_jax.average(options.server_lr)
+    return afga_jax.compose(options, compute="fixed", server=server, correction=scaled)
+
+
+# What the devices exchange differs: neighbours' rows, means, matrices, nothing.
+CASES = {
+    "afga": ("afga", SOME),
+    "torus": ("afga", {**SOME, "topology": "torus"}),
+    "random graph": ("afga", {**SOME, "topology": "random"}),
+    "star, mix first": ("afga", {**SOME, "topology": "star", "mixing_order": "before"}),
+    "cafga": ("cafga", TWO),
+    "unequal clusters": (
+        "cafga",
+        {**STEPS, "participation": 0.25, "clustering": [0] * 4 + [1] * 9 + [2] * 3},
+    ),
+    "afga_adapted": ("afga_adapted", SOME),
+    "cafga_adapted": ("cafga_adapted", TWO),
+    "hafed": ("hafed", TWO),
+    "hafed_active": ("hafed_active", {**TWO, "mix_every": 2}),
+    "fedcluster": ("fedcluster", {**STEPS, "participation": 0.5, "num_clusters": 2}),
+    "scaffold": ("scaffold", {**SOME, "active": 5}),
+    "normalised": (normalised, {**SOME, "client_steps": [1, 2, 3, 1] * 4}),
+    "dsgd": ("dsgd", STEPS),
+    "pga in clusters": ("pga", {**STEPS, "num_clusters": 2, "pga_period": 2}),
+}
+SPANNED = ("afga", "cafga", "afga_adapted", "hafed", "fedcluster", "scaffold")
+SINGLE = ("afga", "hafed", "scaffold", "dsgd")
+
+
+def main():
+    """Prints what `test_scale` looks at: worst relative differences, collectives."""
+    results = {"double": {}, "single": {}, "span": {}, "sent": {}}
+    with jax.enable_x64(True):
+        for name in CASES:
+            results["double"][name] = differences(name, (2, 4, 8))
+        for name in SPANNED:
+            results["span"][name] = differences(name, (2, 4), "span")
+        results["seeds"] = seeds_apart()
+    for name in SINGLE:
+        results["single"][name] = differences(name, (8,))
+    for name in ("afga", "cafga", "star, mix first"):
+        results["sent"][name] = sent(name, 2 if name == "cafga" else 8)
+    print(json.dumps(results))
+
+
+def built(name, which="dense"):
+    algo, options = CASES[name]
+    task = toy.logistic(norm=True)
+    more = {"engine": which} if which == "dense" else {"engine": which, "wave_width": 4}
+    return afga_jax.build(
+        algo, task, num_clients=CLIENTS, local_lr=0.5, **options, **more
+    )
+
+
+def differences(name, devices, which="dense"):
+    """Of everything after three rounds, from one device's dense engine."""
+    expected = rounds(built(name), [None])[0]
+    found = rounds(built(name, which), devices)
+    return [worst(one, expected) for one in found]
+
+
+def rounds(algorithm, devices):
+    """State and diagnostics on each number of devices; None: without a mesh."""
+    key, data = jax.random.key(KEY), toy.clients(CLIENTS)
+    choice, planner = engine.choose(algorithm, key, shares=devices[-1])
+    assert choice.devices == (devices[-1] or 1)
+    plans = planner(key, range(8))
+    start = jax.device_get(jax.jit(algorithm.init)(key))
+    ended = []
+    for number in devices:
+        where = None
+        if number is not None:
+            mesh = make_mesh({"clients": number}, clients=CLIENTS)
+            where = placement(mesh, key, blocks=choice.engine == "dense")
+        given = {"key": key, "state": start, "data": data}
+        if where is not None:
+            given = {name: where.put(name, one) for name, one in given.items()}
+        run = program.compiled(algorithm, where)
+        result = run(given.pop("key"), **given, plans=plans, begin=0, rounds=ROUNDS)
+        ended.append(jax.device_get(result))
+    return ended
+
+
+def worst(found, expected):
+    """The largest difference, relative to the largest number of the same array."""
+
+    def apart(a, b):
+        a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+        scale = np.abs(b).max(initial=0)
+        return float(np.abs(a - b).max(initial=0) / (scale or 1))
+
+    return max(jax.tree.leaves(jax.tree.map(apart, found, expected)))
+
+
+def seeds_apart():
+    """Two seeds, each on four devices, against both on one; a block that goes on."""
+    keys, data = keys_of(0, 2), toy.clients(CLIENTS)
+    ended = []
+    for axes in (None, {"seeds": 2, "clients": 4}):
+        mesh = axes and make_mesh(axes, clients=CLIENTS, seeds=2)
+        trainer = afga_jax.Trainer(seeded(built("scaffold")), mesh=mesh)
+        state = trainer.start(keys, data)
+        for number in (1, 2):
+            state, seen = trainer.run(keys, state, data, number)
+        ended.append(jax.device_get((state, seen)))
+        held = state.controls["w"].sharding.shard_shape(state.controls["w"].shape)
+    assert held == (1, CLIENTS // 4, 3, 2), held
+    return worst(*reversed(ended))
+
+
+def sent(name, devices):
+    """Collectives of one round: names, bytes, whether in the local steps' loop."""
+    algorithm, key = built(name), jax.random.key(KEY)
+    compiled = collectives.one_round(algorithm, toy.clients(CLIENTS), key, devices)
+    state = jax.eval_shape(algorithm.init, key)
+    model = memory.bytes_of((state.params, state.stats))
+    return {"model": model, "ops": collectives.found(compiled.as_text())}
