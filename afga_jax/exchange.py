@@ -139,12 +139,12 @@ def edges(kernel: Shifts, rows: int, devices: int) -> Edges:
         for to in range(devices):
             sender = (to + apart) % devices
             needed = neighbours[:, to] // size == sender
-            lists[sender] = found = np.unique(neighbours[:, to][needed])
+            found = np.unique(neighbours[:, to][needed])
+            lists[sender] = found - sender * size
             at = np.searchsorted(found, neighbours[:, to])
             sources[:, to] = np.where(needed, start + at, sources[:, to])
             if len(found):
                 pairs.append((sender, to))
-                lists[sender] = found - sender * size
         if pairs:
             table = np.zeros((devices, max(map(len, lists))), int)
             for row, one in zip(table, lists, strict=True):

@@ -1,5 +1,6 @@
 """How a run goes, for people: a bar on a terminal, otherwise a line per evaluation."""
 
+import io
 import statistics
 import sys
 from collections.abc import Sequence
@@ -14,6 +15,11 @@ from afga_jax.config import Config
 from afga_jax.record import Run
 
 Row = dict[str, Any]
+
+
+def silent() -> "Display":
+    """A display that shows nothing, not even notes."""
+    return Display(quiet=True, error=io.StringIO())
 
 
 class Display:

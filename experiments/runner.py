@@ -11,7 +11,6 @@ stopped by Ctrl-C or SIGTERM.
 """
 
 import contextlib
-import io
 import logging as standard_logging
 import sys
 from collections.abc import Mapping, Sequence
@@ -32,7 +31,7 @@ from afga_jax.summary import summarise
 from experiments import cores, engines, flags, folder, interrupts, loop, processes
 from experiments.interrupts import Interrupted
 from experiments.programs import Programs
-from experiments.progress import Display
+from experiments.progress import Display, silent
 from experiments.training import Diverged, Training
 
 
@@ -248,9 +247,7 @@ def _keep_last_good(training, states, writer, metrics, error: Diverged) -> None:
 
 
 def _display() -> Display:
-    if processes.is_first():
-        return Display()
-    return Display(quiet=True, error=io.StringIO())
+    return Display() if processes.is_first() else silent()
 
 
 def _claimed(out: Path):

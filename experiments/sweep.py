@@ -27,7 +27,7 @@ from experiments import command, cores, engines, grid, runner, together
 from experiments.folder import RUNS
 from experiments.grid import Cell
 from experiments.programs import Programs
-from experiments.progress import Display
+from experiments.progress import Display, silent
 from experiments.training import Diverged
 
 DATASET = "cifar10"
@@ -152,9 +152,7 @@ def _run(cell: Cell, config: Config, programs: Programs) -> Run:
 
 def _display() -> Display:
     """A bar on a terminal; elsewhere nothing, and notes not again for each cell."""
-    if sys.stderr.isatty():
-        return Display()
-    return Display(quiet=True, error=io.StringIO())
+    return Display() if sys.stderr.isatty() else silent()
 
 
 def _outcome(run: Run) -> str:

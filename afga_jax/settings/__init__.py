@@ -7,7 +7,7 @@ algorithm's own defaults.
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from afga_jax.algorithms import ALGORITHMS, Options
 from afga_jax.config import IMAGES, Config, fields
@@ -95,7 +95,8 @@ def choices(config: Config) -> dict[str, Any]:
     {'algo': 'afga', 'setting': '2', 'scale': 'small', 'local_lr': 0.5}
     """
     where = {name: getattr(config, name) for name in _WHERE}
-    usual = resolve(where, dataset=config.dataset or "cifar10").config
+    # A configuration that was resolved names its data set.
+    usual = resolve(where, dataset=cast(str, config.dataset)).config
     values = {
         one.name: getattr(config, one.name)
         for one in fields()
