@@ -18,8 +18,8 @@ of a name, there are
     --list      the names
     --dry_run   what would run, and the estimate, only
     --only      a regular expression: only lines whose "panel, label" it finds
-    --tune      rates from a sweep, of the same size for each method, in place of the
-                papers'; chosen on the test split, which flatters all of them
+    --tune      rates and ε from a search, of the same size for each method, in place of
+                the papers'; chosen on the test split, which flatters all of them
 """
 
 import platform
@@ -37,7 +37,7 @@ from afga_jax import record, report
 from afga_jax.record import write_text
 from experiments import command, cores, flags, papers, runner, sweep, together
 from experiments.folder import RUNS
-from experiments.papers import cells, estimate, figures, hours, tables
+from experiments.papers import cells, estimate, figures, hours, tables, tuning
 from experiments.papers.cells import Entry
 from experiments.papers.declaration import Declaration, Study
 
@@ -140,7 +140,7 @@ def _table(
         return found
 
     if asked.tune:
-        plan = cells.tuned(plan, asked.kept, lambda some: train(some, out / "tuning"))
+        plan = tuning.tuned(plan, asked.kept, lambda some: train(some, out / "tuning"))
     results = train([entry.cell for entry in plan], out)
     pairs = [(entry, run) for entry, (_, run) in zip(plan, results, strict=True)]
     for line in {report.STAND_IN for _, run in pairs if report.stands_in(run)}:
@@ -189,8 +189,8 @@ def _announce(one: Declaration | Study, plan: list[Entry], asked: Asked) -> None
     total, left = 0.0, []
     wanted = [entry.cell for entry in plan]
     if asked.tune:
-        methods = {cells.method(entry.cell.config): entry for entry in plan}
-        wanted += [c for e in methods.values() for c in cells.trials(e, asked.kept)]
+        methods = {cells.method(entry): entry for entry in plan}
+        wanted += [c for e in methods.values() for c in tuning.budget(e, asked.kept)]
     for cell in {cell.folder: cell for cell in wanted}.values():
         done = sweep.finished(cell) is not None
         config, size = cell.config, estimate.operations(cell.config)

@@ -21,6 +21,7 @@ from experiments.papers import (
     tables,
     theory,
     trial,
+    tuning,
 )
 from experiments.papers.declaration import Declaration
 
@@ -200,12 +201,12 @@ def test_all_methods_are_tuned_with_the_same_budget(monkeypatch, tmp_path):
     asked = ["afga-table4", "--scale=small", "--tune", "--nocompile_cache"]
     assert command(*asked, f"--out={tmp_path}") == 0
     # FedAMSGrad and AFGA (for two lines) and CAFGA; then four lines.
-    assert len(pretended.ran) == 3 * 9 + 4
+    assert len(pretended.ran) == 3 * (9 + 3) + 4
     folder = tmp_path / "small" / "afga-table4"
     rows = list(csv.DictReader((folder / "results.csv").read_text().splitlines()))
-    # The nearest to 0.3 among 1, 3 and a third of the paper's 1 and 2.
+    # The nearest to 0.3 among 1, a third and a ninth of the paper's 1 and 2.
     rates = [float(row["local_lr"]) for row in rows]
-    assert rates == pytest.approx([1 / 3, 2 / 3, 2 / 3, 2 / 3])
+    assert rates == pytest.approx([1 / 3, 2 / 9, 2 / 9, 2 / 9])
     assert all(row["rates_from"].startswith("tuned: best of 9") for row in rows)
     for name in ("fedavg", "dsgd", "afga", "dadam"):
         (cell,) = grid.cells(
@@ -215,9 +216,50 @@ def test_all_methods_are_tuned_with_the_same_budget(monkeypatch, tmp_path):
         )
         line = papers.find("afga-table1").panels[0].lines[0]
         entry = cells.Entry("", line, cell, "", cell)
-        trials = cells.trials(entry, tmp_path)
+        trials = tuning.trials(entry, tmp_path)
         assert len({trial.folder for trial in trials}) == 9
         assert {trial.config.seed for trial in trials} == {1000}
+        assert [one.config.rounds for one in tuning.budget(entry, tmp_path)] == [
+            *[14] * 9,
+            *[40] * 3,
+        ]
+
+
+def test_who_starts_fast_does_not_win_by_that_alone(tmp_path):
+    (entry, *_) = entries("afga-table4", "small", tmp_path)
+    ran = []
+
+    def train(some):
+        """The larger a rate, the better in short; in long it is the other way round."""
+        found = []
+        for cell in some:
+            config = cell.config
+            ran.append(config)
+            merit = config.local_lr if config.rounds < 20 else -config.local_lr
+            diverged = 3 if config.local_lr == 1 else None
+            summary = {"final_accuracy": merit - config.eps, "final_loss": 1.0}
+            summary["diverged_at"] = diverged
+            found.append((cell, types.SimpleNamespace(summary=summary)))
+        return found
+
+    (chosen,) = tuning.tuned([entry], tmp_path, train)
+    assert [config.rounds for config in ran] == [14] * 9 + [40] * 3
+    # Of those that did not diverge, a third of the paper's rate is best in short.
+    assert {config.local_lr for config in ran[9:]} == {1 / 3}
+    assert (chosen.cell.config.local_lr, chosen.cell.config.eps) == (1 / 3, 1e-10)
+    with pytest.raises(ValueError, match=r"all trials of fedamsgrad diverged: set loc"):
+        tuning.tuned([entry], tmp_path, lambda some: [train(some)[-1]] * 3)
+
+
+def test_epsilon_is_searched_for_where_it_stands(tmp_path):
+    """Inside the root, or, as its root, beside it."""
+    found = {}
+    for entry in entries("afga-table1", "small", tmp_path):
+        trials = tuning.trials(entry, tmp_path)
+        found[entry.cell.config.algo] = {trial.config.eps for trial in trials}
+    assert found["afga"] == {1e-10, 1e-8, 1e-6}
+    assert sorted(found["fedadam"]) == pytest.approx([1e-5, 1e-4, 1e-3])
+    assert len(found["fedavg"]) == 1
 
 
 def test_an_ablation_has_the_rates_of_its_method(tmp_path):
@@ -227,15 +269,34 @@ def test_an_ablation_has_the_rates_of_its_method(tmp_path):
         return {
             trial.folder
             for entry in entries(name, "small", tmp_path)
-            if entry.cell.config.algo == algo and entry.cell.config.setting == "2"
-            for trial in cells.trials(entry, tmp_path)
+            if entry.cell.config.algo == algo
+            for trial in tuning.trials(entry, tmp_path)
         }
 
     for algo in ("afga", "cafga"):
+        # Both settings share them, and so do the adapted variants in all four.
         assert len(trials("afga-table1", algo)) == 9
-        for name in ("afga-figure1", "afga-figure2"):
+        for name in ("afga-figure1", "afga-figure2", "afga-table5"):
             assert trials(name, algo) == trials("afga-table1", algo)
+        adapted = trials("afga-table5", f"{algo}_adapted")
+        assert adapted == trials("afga-table1", algo)
     assert trials("afga-figure6", "cafga") == trials("afga-table1", "cafga")
+    active = trials("hafed-figure9", "hafed_active")
+    assert active == trials("hafed-figure9", "hafed_partial")
+
+
+def test_names_share_their_runs(tmp_path):
+    def runs(name, algo):
+        return {
+            entry.cell.folder
+            for entry in entries(name, "small", tmp_path)
+            if entry.cell.config.algo == algo and entry.cell.config.setting == "2"
+        }
+
+    for name in ("afga-table4", "afga-table8", "afga-figure1", "afga-figure2"):
+        assert runs("afga-table1", "afga") <= runs(name, "afga"), name
+    for name in ("afga-table4", "afga-figure6"):
+        assert runs("afga-table1", "cafga") <= runs(name, "cafga"), name
 
 
 def test_what_all_lines_share_can_be_chosen(tmp_path):

@@ -80,15 +80,15 @@ def _figure_2() -> Declaration:
             "hafed_partial",
             "cifar100",
             label=label,
-            plain=topology == "ring",
-            topology=topology,
+            plain=topology is None,
+            **({"topology": topology} if topology else {}),
             **({"topology_rho": rho} if rho else {}),
         )
         for label, topology, rho in (
             ("ρ_max = 0, complete", "complete", None),
             ("ρ_max = 0.125, unbalanced", "unbalanced_complete", 0.125),
             ("ρ_max = 0.599, random", "random", 0.599),
-            ("ρ_max = 0.805, ring", "ring", None),
+            ("ρ_max = 0.805, ring", None, None),
         )
     )
     return Declaration(
