@@ -12,10 +12,12 @@ import jax.numpy as jnp
 from afga_jax import keys, rows
 from afga_jax.aggregate import server_step
 from afga_jax.client import client_step
+from afga_jax.dealing import Dealt, on_this_device
+from afga_jax.execute import over_clients
 from afga_jax.participation import Plan
 from afga_jax.recipe import FederatedState, Memory, Model, Recipe, RoundInfo
 from afga_jax.shares import Held, everything
-from afga_jax.typing import Array, ClientData, PyTree, Task
+from afga_jax.typing import Array, Batch, ClientData, PyTree, Task
 
 
 class Cycle(NamedTuple):
@@ -63,18 +65,66 @@ def is_stateful(recipe: Recipe, params: PyTree) -> bool:
 
 
 def step_client(
-    cycle: Cycle, step: Array, client: Array, model: Model, memory: Memory
+    cycle: Cycle,
+    step: Array,
+    client: Array,
+    model: Model,
+    memory: Memory,
+    batch: Batch | None = None,
 ) -> tuple[Model, Memory, Array, dict[str, Array]]:
-    """One client's local step, with the data and the keys of its place in the run."""
-    state, data = cycle.state, cycle.data
-    where = (state.round, cycle.number, step, client)
-    if cycle.recipe.full_batch:
-        batch = data.full(client)
-    else:
-        batch = data.batch(keys.batch_key(cycle.key, *where), client)
+    """One client's local step, with the data and the keys of its place in the run.
+
+    Its batch is drawn here, or given where another device has its samples.
+    """
+    state = cycle.state
+    if batch is None:
+        batch = draw_batch(cycle, step, client)
     anchor = (state.params, state.control)
+    where = (state.round, cycle.number, step, client)
     dropout = keys.dropout_key(cycle.key, *where)
     return client_step(cycle.recipe, cycle.task, model, memory, anchor, batch, dropout)
+
+
+def draw_batch(cycle: Cycle, step: Array, client: Array) -> Batch:
+    """What a client sees at a step."""
+    if cycle.recipe.full_batch:
+        return cycle.data.full(client)
+    where = (cycle.state.round, cycle.number, step, client)
+    return cycle.data.batch(keys.batch_key(cycle.key, *where), client)
+
+
+def has_own_data(cycle: Cycle) -> bool:
+    """Whether a device can draw batches for all whose models it holds."""
+    return not isinstance(cycle.data, Dealt) or cycle.data.aligned
+
+
+def sent_batches(
+    cycle: Cycle, steps: Array, clients: Array, count: Array | None = None
+) -> Batch | None:
+    """Batches on every device, each from where the client's samples are.
+
+    Args:
+      cycle: Where we are.
+      steps: Of each client, or one for all.
+      clients: Their ids, `[listed]`.
+      count: Only the first so many are real; None: all.
+
+    Returns:
+      `[listed, ...]`; None: every device has all samples.
+    """
+    data = cycle.data
+    if not isinstance(data, Dealt):
+        return None
+    here = on_this_device(data, clients, count)
+    order = jnp.argsort(~here, stable=True)
+    steps = jnp.broadcast_to(steps, clients.shape)
+    drawn = over_clients(
+        lambda at: draw_batch(cycle, *at),
+        (steps[order], clients[order]),
+        chunk=cycle.recipe.chunk,
+        count=here.sum(dtype=jnp.int32),
+    )
+    return data.share.total(rows.put(jax.tree.map(jnp.zeros_like, drawn), order, drawn))
 
 
 def end(

@@ -2,7 +2,8 @@
 
 Client models are one pytree with a leading axis of clients. Only the clients that
 compute are taken out of it, stepped, and put back; gossip then mixes all of it. On an
-axis of devices each holds a block of the rows and steps the clients that it holds.
+axis of devices each holds a block of the rows and steps the clients that it holds, or
+as many as the others (`turns`).
 """
 
 import dataclasses
@@ -19,7 +20,8 @@ from afga_jax.cycle import Cycle, fresh, step_client
 from afga_jax.execute import over_clients
 from afga_jax.mixing import positions
 from afga_jax.recipe import FederatedState, Memory, Model, Recipe, RoundInfo
-from afga_jax.shares import Share
+from afga_jax.shares import Held, Share
+from afga_jax.turns import turns
 from afga_jax.typing import Array, PyTree
 
 
@@ -60,22 +62,27 @@ def _local_step(cycle: Cycle, holders: Array | None, share: Share, carry, inputs
     """Take the active clients out, step them, put them back, gossip."""
     (models, memories), (step, active, count) = carry, inputs
     recipe, num_clients = cycle.recipe, cycle.recipe.clustering.num_clients
-    held = share.held(positions(holders, active, num_clients), count)
-    place, active = held.place, held.pick(active, num_clients)
+    place = positions(holders, active, num_clients)
+    turn = turns(share, place, count, balanced=recipe.balance)
+    batches = None
+    if not (isinstance(turn, Held) and cycles.has_own_data(cycle)):
+        batches = turn.pick_rows(cycles.sent_batches(cycle, step, active, count))
+    active = turn.pick(active, num_clients)
     mix = recipe.mixing.at(cycle.plan, step, cycle.number).on(share)
     base = mix(models) if recipe.mix_first else models
 
-    chosen = rows.take(models, place)
-    chosen = chosen._replace(shared=rows.take(base.shared, place))
+    chosen = turn.take(models)
+    if recipe.mix_first:
+        chosen = chosen._replace(shared=turn.take(base.shared))
     increments, memory, losses, metrics = over_clients(
         lambda inputs: step_client(cycle, step, *inputs),
-        (active, chosen, rows.take(memories, place)),
+        (active, chosen, turn.take(memories), batches),
         chunk=recipe.chunk,
-        count=held.count,
-        usual=held.usual,
+        count=turn.count,
+        usual=turn.usual,
     )
-    models = rows.add(base, place, increments)
-    memories = rows.put(memories, place, memory)
+    models = turn.add(base, increments)
+    memories = turn.put(memories, memory)
     if not recipe.mix_first:
         models = mix(models)
     sums = jax.tree.map(lambda x: x.sum(0), (losses, metrics))

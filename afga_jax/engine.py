@@ -74,14 +74,17 @@ class Choice:
             return {"engine": "dense"}
         return {"engine": "span", "wave_width": self.width}
 
-    def holding(self, data: ClientData, work: Work | None = None) -> "Choice":
+    def holding(
+        self, data: ClientData, work: Work | None = None, *, parts: int = 1
+    ) -> "Choice":
         """The same, with these data in the account of its memory.
 
         Args:
           data: The clients'.
           work: Of a gradient; None: its memory stays out of the account.
+          parts: Blocks over devices that the data are dealt to; 1: they are copied.
         """
-        more: dict[str, Any] = {"data": memory.bytes_of(data)}
+        more: dict[str, Any] = {"data": memory.bytes_of(data), "parts": parts}
         if work is not None:
             more["gradient"] = int(work.bytes)
         run = dataclasses.replace(self.run, **more)

@@ -40,6 +40,8 @@ class Run:
       seeds: That run in one program.
       devices: That share the work and, on CPU, the memory. Each has a copy of all.
       shares: Blocks that the client rows lie in; a device then has one of them.
+      parts: Blocks that the samples lie in, beside the data as they were loaded; 1:
+        each device has a copy of all.
     """
 
     engine: str
@@ -57,6 +59,7 @@ class Run:
     seeds: int = 1
     devices: int = 1
     shares: int = 1
+    parts: int = 1
 
     @property
     def state(self) -> int:
@@ -87,8 +90,14 @@ class Run:
     @property
     def rounds(self) -> int:
         """What rounds take beside the data as they were loaded."""
-        copies = (self.devices - 1) * self.data
-        return copies + self.state + self.models + self.gradients
+        return self.copies + self.state + self.models + self.gradients
+
+    @property
+    def copies(self) -> int:
+        """Of the data beside those that were loaded, on all devices."""
+        if self.parts == 1:
+            return (self.devices - 1) * self.data
+        return -(-self.data // self.parts) * self.devices
 
     @property
     def total(self) -> int:
@@ -106,7 +115,7 @@ class Run:
 
     def __str__(self) -> str:
         parts = {
-            "data": self.devices * self.data,
+            "data": self.data + self.copies,
             "state": self.state,
             "client models": self.models,
             "gradients": self.gradients,

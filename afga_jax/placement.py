@@ -13,10 +13,12 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from afga_jax import dealing
 from afga_jax.recipe import FederatedState
 from afga_jax.typing import Array, PyTree
 
-AXES = ("seeds", "clients")
+SEEDS, CLIENTS = "seeds", "clients"
+AXES = (SEEDS, CLIENTS)
 
 
 class Placement(NamedTuple):
@@ -36,8 +38,12 @@ class Placement(NamedTuple):
     several: bool = False
     blocks: bool = False
 
-    def specs(self) -> dict[str, PyTree]:
-        """Of the key, the state, the data, the plans and the diagnostics, by name."""
+    def specs(self, data: PyTree = None) -> dict[str, PyTree]:
+        """Of the key, the state, the data, the plans and the diagnostics, by name.
+
+        Args:
+          data: The clients'; those that `dealing.deal` gives lie in blocks.
+        """
         lead = (self.seeds,) if self.several else ()
         each = own = PartitionSpec(*lead)
         if self.blocks:
@@ -50,7 +56,7 @@ class Placement(NamedTuple):
         return {
             "key": each,
             "state": FederatedState(**state),
-            "data": PartitionSpec(),
+            "data": dealing.specs(data),
             "plans": PartitionSpec(None, *lead),
             "infos": PartitionSpec(None, *lead),
         }
@@ -60,15 +66,15 @@ class Placement(NamedTuple):
 
         Several processes must each have the same.
         """
-        shardings = self.shardings(name)
+        shardings = self.shardings(name, tree if name == "data" else None)
         if not self.mesh.is_multi_process:
             return jax.device_put(tree, shardings)
         put = lambda one, part: jax.tree.map(lambda x: _own_part(x, one), part)  # noqa: E731
         return jax.tree.map(put, shardings, tree)
 
-    def shardings(self, name: str) -> PyTree:
+    def shardings(self, name: str, data: PyTree = None) -> PyTree:
         """The same as `specs`, with the mesh."""
-        spec = self.specs()[name]
+        spec = self.specs(data)[name]
         return jax.tree.map(lambda one: NamedSharding(self.mesh, one), spec)
 
 
@@ -149,8 +155,8 @@ def placement(mesh: Mesh, key: Array, *, blocks: bool) -> Placement:
       key: The run's, or several seeds'.
       blocks: Whether the engine keeps client rows in blocks: the dense one does.
     """
-    axis = "clients" if "clients" in mesh.axis_names else None
-    seeds = "seeds" if "seeds" in mesh.axis_names else None
+    axis = CLIENTS if CLIENTS in mesh.axis_names else None
+    seeds = SEEDS if SEEDS in mesh.axis_names else None
     if seeds and not key.ndim:
         raise ValueError(
             "mesh has an axis 'seeds', but there is one key and not several: leave the "

@@ -19,11 +19,12 @@ def compiled(algorithm: FederatedAlgorithm, where: Placement | None) -> Callable
     jit = functools.partial(jax.jit, donate_argnames="state")
     if where is None:
         return jit(functools.partial(_rounds, algorithm))
-    specs, nowhere = where.specs(), PartitionSpec()
-    names = {name: specs[name] for name in ("state", "data", "plans")}
-    names |= {"begin": nowhere, "rounds": nowhere}
+    nowhere = PartitionSpec()
 
     def rounds(key, **arguments):
+        specs = where.specs(arguments["data"])
+        names = {name: specs[name] for name in ("state", "data", "plans")}
+        names |= {"begin": nowhere, "rounds": nowhere}
         shared = jax.shard_map(
             lambda key, all_: _rounds(algorithm, key, axis=where.axis, **all_),
             mesh=where.mesh,

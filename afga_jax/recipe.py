@@ -30,6 +30,7 @@ class Recipe(NamedTuple):
       pooled: One client holds the data of all.
       full_batch: A step sees a client's whole data.
       chunk: Clients that run side by side; None: by platform.
+      balance: On several devices, the active clients are dealt to them evenly.
     """
 
     clustering: Clustering
@@ -45,6 +46,7 @@ class Recipe(NamedTuple):
     pooled: bool = False
     full_batch: bool = False
     chunk: int | None = None
+    balance: bool = False
 
 
 class Model(NamedTuple):

@@ -139,6 +139,22 @@ class Held(NamedTuple):
         real = jnp.arange(len(self.order)) < self.count
         return jnp.where(real, values[self.order], jnp.asarray(fill, values.dtype))
 
+    def pick_rows(self, tree: PyTree) -> PyTree:
+        """The held ones' rows from the list's; padding's are anybody's."""
+        return tree if self.order is None else rows.take(tree, self.order)
+
+    def take(self, tree: PyTree) -> PyTree:
+        """The held rows of a tree of this device's."""
+        return rows.take(tree, self.place)
+
+    def add(self, tree: PyTree, change: PyTree) -> PyTree:
+        """Adds to the held rows of a tree of this device's."""
+        return rows.add(tree, self.place, change)
+
+    def put(self, tree: PyTree, new: PyTree) -> PyTree:
+        """Replaces the held rows of a tree of this device's."""
+        return rows.put(tree, self.place, new)
+
     def everywhere(self, tree: PyTree) -> PyTree:
         """The list's rows on every device, from each one's own, `[listed, ...]`."""
         if self.order is None:

@@ -17,6 +17,7 @@ from jax.flatten_util import ravel_pytree
 from afga_jax import cycle as cycles
 from afga_jax import rows
 from afga_jax.cycle import Cycle
+from afga_jax.dealing import Dealt
 from afga_jax.execute import gather, my_share, over_clients
 from afga_jax.mixing import NoMixing
 from afga_jax.recipe import FederatedState, Model, Recipe, RoundInfo
@@ -63,9 +64,9 @@ def run_cycle(cycle: Cycle, schedule: Schedule) -> tuple[FederatedState, RoundIn
 
     @jax.jit  # Traced once, for the shapes of the results and for the loop.
     def step(inputs):
-        client, step, change, memory = inputs
+        client, step, change, memory, batch = inputs
         model = unravel(start + change)
-        increment, *rest = cycles.step_client(cycle, step, client, model, memory)
+        increment, *rest = cycles.step_client(cycle, step, client, model, memory, batch)
         increment = increment._replace(shared=())
         if cumulative:
             increment = jax.tree.map(jnp.add, unravel(change), increment)
@@ -78,12 +79,14 @@ def run_cycle(cycle: Cycle, schedule: Schedule) -> tuple[FederatedState, RoundIn
         table, uploads, memories, sums = carry
         at = jax.tree.map(lambda x: x[number], _lanes(schedule))
         row, memory = at[2:4]
+        batches = cycles.sent_batches(cycle, at[1], at[0])
         client, of_step, _, mine, first, count = my_share(at, axis)
         inputs = (
             client,
             of_step,
             form(table, first, count),
             rows.take(memories, mine),
+            my_share(batches, axis),
         )
         # Padding comes last in a slot; with one lane there is none.
         real = (client < recipe.clustering.num_clients).sum(dtype=jnp.int32)
@@ -103,7 +106,10 @@ def run_cycle(cycle: Cycle, schedule: Schedule) -> tuple[FederatedState, RoundIn
         )
         return table, uploads, memories, sums
 
-    zero = _no_sums(step, memories, start)
+    one = jax.tree.map(lambda x: x[0], memories)
+    batch = jax.eval_shape(lambda at: cycles.draw_batch(cycle, at, at), jnp.int32(0))
+    sent = batch if isinstance(cycle.data, Dealt) else None
+    zero = _no_sums(step, (jnp.int32(0), jnp.int32(0), start, one, sent))
     carry = (table, uploads, memories, zero)
     _, uploads, memories, sums = jax.lax.fori_loop(0, schedule.slots, slot, carry)
     memories = rows.take(memories, schedule.upload_memory)
@@ -183,7 +189,6 @@ def _upload(schedule: Schedule, form, table: Array, number: Array, uploads: Arra
     return uploads.at[schedule.upload[number]].set(formed[0], mode="drop")
 
 
-def _no_sums(step, memories: PyTree, start: Array) -> PyTree:
-    one = jax.tree.map(lambda x: x[0], memories)
-    shapes = jax.eval_shape(step, (jnp.int32(0), jnp.int32(0), start, one))
+def _no_sums(step, inputs: PyTree) -> PyTree:
+    shapes = jax.eval_shape(step, inputs)
     return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), tuple(shapes[2:]))

@@ -15,9 +15,10 @@ from jax.sharding import Mesh
 
 from afga_jax import checks, engine, gradient, program
 from afga_jax.algorithms import FederatedAlgorithm
+from afga_jax.dealing import can_be_dealt, deal
 from afga_jax.engine import Choice, Planner
 from afga_jax.participation import Plan
-from afga_jax.placement import Placement, one_copy, placement
+from afga_jax.placement import CLIENTS, Placement, one_copy, placement
 from afga_jax.program import AHEAD
 from afga_jax.recipe import FederatedState, RoundInfo
 from afga_jax.schedule import Schedule
@@ -153,7 +154,7 @@ class Trainer:
                     gradient.count, algorithm.task, data, full_batch=full
                 )
             sizes = {} if self.mesh is None else dict(self.mesh.shape)
-            shares = None if self.mesh is None else sizes.get("clients", 1)
+            shares = None if self.mesh is None else sizes.get(CLIENTS, 1)
             self.choice, self._planner = engine.choose(algorithm, key, work, shares)
             if self.mesh is not None:
                 blocks = self.choice.engine == "dense"
@@ -200,13 +201,23 @@ class Trainer:
             return key, state, data
         put = self._placement.put
         if self._copied is None or self._copied[0] is not data:
-            self._copied = (data, put("data", data))
+            self._copied = (data, put("data", self._dealt(data)))
         kept, self._spread = self._spread, None
         if kept is not None and kept[0] is state:
             state = kept[1]
         if state is not None:
             state = put("state", state)
         return self._placed_key(key), state, self._copied[1]
+
+    def parts(self, data: ClientData) -> int:
+        """Blocks over devices that the data are dealt to; 1: they stay together."""
+        shares = 1 if self.mesh is None else self.mesh.shape.get(CLIENTS, 1)
+        return shares if can_be_dealt(data, self.algorithm.recipe) else 1
+
+    def _dealt(self, data: ClientData) -> PyTree:
+        parts = self.parts(data)
+        recipe = self.algorithm.recipe
+        return data if parts == 1 else deal(data, recipe, parts, CLIENTS)
 
     def _prepared(self, data: ClientData) -> ClientData:
         """Pools the data of a centralised algorithm, once, before it is traced."""

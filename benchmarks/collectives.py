@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import jax
 
+from afga_jax.dealing import can_be_dealt, deal
 from afga_jax.placement import make_mesh, placement
 
 _NAMES = ("all-gather", "all-reduce", "all-to-all", "collective-permute")
@@ -24,7 +25,9 @@ class Collective(NamedTuple):
 def one_round(algorithm, data, key, devices):
     """A round of the dense engine, compiled for a mesh of so many devices."""
     where = placement(make_mesh({"clients": devices}), key, blocks=True)
-    specs = where.specs()
+    if devices > 1 and can_be_dealt(data, algorithm.recipe):
+        data = deal(data, algorithm.recipe, devices, where.axis)
+    specs = where.specs(data)
     program = jax.shard_map(
         functools.partial(algorithm.round, axis=where.axis),
         mesh=where.mesh,
@@ -38,7 +41,7 @@ def one_round(algorithm, data, key, devices):
         lambda one, part: jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=one), part
         ),
-        where.shardings(name),
+        where.shardings(name, data),
         tree,
     )
     placed = (put("key", key), put("state", state), put("data", data), put("key", plan))

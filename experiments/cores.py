@@ -21,8 +21,12 @@ def wanted(given: Mapping[str, Any]) -> int | None:
     return -(-devices // processes.count_of(given))
 
 
-def mesh_of(config: Config) -> Mesh | None:
+def mesh_of(config: Config, *, fill: bool = False) -> Mesh | None:
     """The mesh of a run; None: none was asked for. Several processes always have one.
+
+    Args:
+      config: The run's.
+      fill: The number of seeds may be any, since copies will fill it up.
 
     Raises:
       ValueError: It has more devices than there are, or does not divide the work.
@@ -32,7 +36,9 @@ def mesh_of(config: Config) -> Mesh | None:
     axes = {"clients": jax.device_count()}
     if config.mesh is not None:
         axes = placement.parse(config.mesh)
-    counts = {"clients": config.num_clients, "seeds": config.num_seeds}
+    counts = {"clients": config.num_clients}
+    if not fill:
+        counts["seeds"] = config.num_seeds
     return placement.make_mesh(axes, **counts)
 
 

@@ -39,8 +39,10 @@ def fitting(training: Training) -> Choice:
     """
     config, experiment = training.config, training.programs.experiment
     keys, algorithm = keys_of(config.seed, config.num_seeds), experiment.algorithm
-    choice = training.programs.trainer.choose(keys, experiment.clients)
-    choice = choice.holding(experiment.clients)
+    trainer = training.programs.trainer
+    choice = trainer.choose(keys, experiment.clients)
+    parts = trainer.parts(experiment.clients)
+    choice = choice.holding(experiment.clients, parts=parts)
     limit = memory.available()
     if limit is None or choice.run.total <= _SCARCE * limit:
         return choice
@@ -49,6 +51,6 @@ def fitting(training: Training) -> Choice:
         choice = dataclasses.replace(choice, other=other)
     full_batch = algorithm.recipe.full_batch
     work = gradient.count(experiment.task, experiment.clients, full_batch=full_batch)
-    choice = choice.holding(experiment.clients, work)
+    choice = choice.holding(experiment.clients, work, parts=parts)
     memory.check_fits(choice.run, choice.other, limit=limit)
     return choice

@@ -3,12 +3,14 @@
 import functools
 
 import jax
+import numpy as np
 
 from afga_jax import Trainer, evaluate, ledger, measure
 from afga_jax.config import Config, differences
 from afga_jax.experiment import Experiment
+from afga_jax.recipe import FederatedState, RoundInfo
 from afga_jax.seeds import each_seed, seeded
-from afga_jax.typing import Batch, ClientData, PyTree
+from afga_jax.typing import Array, Batch, ClientData, PyTree
 from experiments import cores
 
 #: Rounds in one call at most. Not a setting: the program must be the same in each run.
@@ -23,9 +25,11 @@ class Programs:
 
     Args:
       experiment: What is trained.
+      fill: On a mesh whose axis `seeds` does not divide the seeds of a call, copies of
+        the last one fill it up; otherwise such a mesh is refused.
     """
 
-    def __init__(self, experiment: Experiment):
+    def __init__(self, experiment: Experiment, *, fill: bool = False):
         self.experiment = experiment
         config = experiment.config
         if config.coordinator is not None:
@@ -34,8 +38,8 @@ class Programs:
                 "several processes: leave it out, or take a main such as "
                 "experiments.cifar."
             )
-        mesh = cores.mesh_of(config)
-        self.trainer = Trainer(
+        mesh = cores.mesh_of(config, fill=fill)
+        self.trainer = _FillingTrainer(
             seeded(experiment.algorithm), capacity=CAPACITY, mesh=mesh
         )
         self.evaluate = jax.jit(functools.partial(_evaluate, experiment))
@@ -58,6 +62,38 @@ class Programs:
         """Whether a run with this configuration can be run by these programs."""
         differ = differences(self.experiment.config, config)
         return set(differ) <= {*self.numbers, *_NOT_COMPILED}
+
+
+class _FillingTrainer(Trainer):
+    """Fills seeds up to what the mesh divides; nobody sees the copies of the last."""
+
+    def start(self, key: Array, data: ClientData, **numbers: float) -> FederatedState:
+        rows = self._rows(len(key))
+        if rows is None:
+            return super().start(key, data, **numbers)
+        return _first(super().start(key[rows], data, **numbers), len(key))
+
+    def run(
+        self, key: Array, state: FederatedState, data: ClientData, rounds: int
+    ) -> tuple[FederatedState, RoundInfo]:
+        rows = self._rows(len(key))
+        if rows is None:
+            return super().run(key, state, data, rounds)
+        # By way of the host: one device may have no room for what all of them share.
+        full = jax.tree.map(lambda x: np.asarray(x)[rows], state)
+        full, infos = super().run(key[rows], full, data, rounds)
+        return _first(full, len(key)), jax.tree.map(lambda x: x[:, : len(key)], infos)
+
+    def _rows(self, count: int) -> np.ndarray | None:
+        """Which seed each row computes; None: they fill the devices as they are."""
+        shares = 1 if self.mesh is None else dict(self.mesh.shape).get("seeds", 1)
+        if count % shares == 0:
+            return None
+        return np.minimum(np.arange(-(-count // shares) * shares), count - 1)
+
+
+def _first(state: PyTree, count: int) -> PyTree:
+    return jax.tree.map(lambda x: np.array(x[:count]), jax.device_get(state))
 
 
 def _evaluate(

@@ -5,9 +5,10 @@
 Each cell of the grid is a run in a folder of its own below --out, named by its whole
 configuration: a finished cell is never run again, an interrupted sweep goes on with the
 same command, and a larger grid only adds what is new. Learning rates, ε and other plain
-numbers share one compiled program, in which an accelerator runs several side by side.
---out/results.csv has a line for each cell; the best
-by final accuracy is printed. It is chosen on the test samples, which flatters it.
+numbers share one compiled program, in which an accelerator runs several side by side;
+with --mesh=seeds:4 four devices do, each its own cells. --out/results.csv has a line
+for each cell; the best by final accuracy is printed. It is chosen on the test samples,
+which flatters it.
 """
 
 import csv
@@ -73,8 +74,8 @@ def train(
     Args:
       cells: Those that can share their programs follow each other.
       out: Where `results.csv` is.
-      side_by_side: How many may run in one call of a program. On a CPU that would
-        batch their weights and slow every layer down.
+      side_by_side: How many may run in one call of a program, if a mesh does not ask
+        for more. On a CPU that would batch their weights and slow every layer down.
 
     Returns:
       Each cell with its run.
@@ -85,7 +86,8 @@ def train(
         if run is None:
             config, programs = _prepared(cell, programs)
             if cell.folder not in advanced and together.fits(config):
-                advanced |= _advance(cells[number - 1 :], programs, side_by_side)
+                width = together.width(config, side_by_side)
+                advanced |= _advance(cells[number - 1 :], programs, width)
             run = _run(cell, config, programs)
         results.append((cell, run))
         print(f"[{number}/{len(cells)}] {cell.label}: {_outcome(run)}", flush=True)
@@ -109,7 +111,7 @@ def _prepared(cell: Cell, programs: Programs | None) -> tuple[Config, Programs]:
     if programs is not None and programs.accept(config := _moved(cell, programs)):
         return config, programs
     before = record.read(cell.folder) if record.exists(cell.folder) else None
-    programs = Programs(engines.as_begun(from_config(cell.config), before))
+    programs = Programs(engines.as_begun(from_config(cell.config), before), fill=True)
     if not sys.stderr.isatty():
         for note in programs.experiment.facts["notes"]:
             command.say(f"note: {note}")

@@ -6,6 +6,7 @@ repeats what diverged and says so, and goes on with what was interrupted.
 """
 
 import contextlib
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from afga_jax import placement
 from afga_jax.checkpoint import Checkpoints
 from afga_jax.config import Config
 from afga_jax.record import Record
@@ -32,6 +34,20 @@ def fits(config: Config) -> bool:
     """Whether such runs always need the same rounds, evaluated in the same way."""
     asked = config.stop_at_target or config.consensus or config.local_global
     return not asked and config.precision is None
+
+
+def width(config: Config, at_most: int) -> int:
+    """How many such runs to bring forward at once.
+
+    Args:
+      config: Of one of them.
+      at_most: What one program should hold, but for the devices of the mesh's axis
+        `seeds`: these are filled evenly, if only by one run each.
+    """
+    axes = {} if config.mesh is None else placement.parse(config.mesh)
+    devices = axes.get("seeds", 1)
+    least = devices // math.gcd(devices, config.num_seeds)
+    return max(least, at_most - at_most % least)
 
 
 def advance(
@@ -113,19 +129,23 @@ def _train(members: Sequence[_Member], programs: Programs, interrupted) -> None:
     config, done = members[0].config, members[0].done
     every = config.checkpoint_every or config.eval_every
     keys = jnp.concatenate([one.keys for one in members])
-    state = _joined([one.state for one in members])
+    on_mesh = programs.trainer.mesh is not None
+    # On a mesh no single device may have room for all of them.
+    join = np.concatenate if on_mesh else jnp.concatenate
+    state = jax.tree.map(lambda *rows: join(rows), *[one.state for one in members])
     data, seeds = programs.experiment.clients, config.num_seeds
     while done < config.rounds and not all(one.diverged for one in members):
         rounds = _rounds_now(config, done, every)
         state, watched = programs.trainer.run(keys, state, data, rounds)
         watched = jax.device_get(watched)
+        whole = jax.device_get(state) if on_mesh else state
         done += rounds
         stops = interrupted() and done < config.rounds
         for number, one in enumerate(members):
             mine = slice(number * seeds, (number + 1) * seeds)
-            # Slices are copies: the memory of `state` itself is given away again.
+            # Copies: the memory of `state` itself is given away again.
             one.take(
-                jax.tree.map(lambda x: x[mine], state),  # noqa: B023
+                jax.tree.map(lambda x: x[mine].copy(), whole),  # noqa: B023
                 jax.tree.map(lambda x: x[:, mine], watched),  # noqa: B023
             )
             one.keep(save=stops or done % every == 0 or done == config.rounds)
@@ -138,10 +158,6 @@ def _rounds_now(config: Config, done: int, every: int) -> int:
     last = min(config.rounds, done + CAPACITY)
     due = (n for n in range(done + 1, last) if n % every == 0 or evaluates(config, n))
     return next(due, last) - done
-
-
-def _joined(states: Sequence[PyTree]) -> PyTree:
-    return jax.tree.map(lambda *rows: jnp.concatenate(rows), *states)
 
 
 def _at(info: PyTree, number: int, row: int) -> PyTree:

@@ -8,7 +8,9 @@ import numpy as np
 
 import afga_jax
 import toy
-from afga_jax import corrections, engine, memory, program
+from afga_jax import corrections, data, engine, memory, program
+from afga_jax.data.assignment import stored
+from afga_jax.dealing import can_be_dealt, deal
 from afga_jax.placement import make_mesh, placement
 from afga_jax.seeds import keys_of, seeded
 from benchmarks import collectives
@@ -46,48 +48,91 @@ CASES = {
     "fedcluster": ("fedcluster", {**STEPS, "participation": 0.5, "num_clusters": 2}),
     "scaffold": ("scaffold", {**SOME, "active": 5}),
     "normalised": (normalised, {**SOME, "client_steps": [1, 2, 3, 1] * 4}),
+    "moments": ("afga", {**SOME, "local_optimizer": "adam", "full_batch": True}),
     "dsgd": ("dsgd", STEPS),
     "pga in clusters": ("pga", {**STEPS, "num_clusters": 2, "pga_period": 2}),
 }
-SPANNED = ("afga", "cafga", "afga_adapted", "hafed", "fedcluster", "scaffold")
-SINGLE = ("afga", "hafed", "scaffold", "dsgd")
+SPANNED = (
+    "afga",
+    "cafga",
+    "afga_adapted",
+    "cafga_adapted",
+    "hafed",
+    "hafed_active",
+    "fedcluster",
+    "scaffold",
+)
+# On all numbers of devices and in single precision, too; the others on four devices.
+NAMED = (
+    "afga",
+    "cafga",
+    "afga_adapted",
+    "cafga_adapted",
+    "hafed",
+    "fedcluster",
+    "scaffold",
+    "dsgd",
+)
+# Dealt to the devices evenly, wherever their models are.
+BALANCED = ("afga", "cafga", "hafed_active", "unequal clusters", "moments", "dsgd")
 
 
 def main():
     """Prints what `test_scale` looks at: worst relative differences, collectives."""
-    results = {"double": {}, "single": {}, "span": {}, "sent": {}}
+    results = {"double": {}, "single": {}, "sent": {}}
     with jax.enable_x64(True):
         for name in CASES:
-            results["double"][name] = differences(name, (2, 4, 8))
-        for name in SPANNED:
-            results["span"][name] = differences(name, (2, 4), "span")
+            compare(results["double"], name, (2, 4, 8) if name in NAMED else (4,))
+            if name in BALANCED:
+                expected = rounds(built(name), [None])[0]
+                even = apart(built(name, balance=True), (4,), expected)
+                results["double"][f"{name}, balanced"] = even
+    for name in NAMED:
+        compare(results["single"], name, (8,))
+    with jax.enable_x64(True):
+        copied = rounds(built("afga"), [None, 4], toy.clients(CLIENTS))
+        results["copied"] = worst(*reversed(copied))
         results["seeds"] = seeds_apart()
-    for name in SINGLE:
-        results["single"][name] = differences(name, (8,))
     for name in ("afga", "cafga", "star, mix first"):
-        results["sent"][name] = sent(name, 2 if name == "cafga" else 8)
+        results["sent"][name] = sent(built(name), 2 if name == "cafga" else 8)
+    results["sent"]["balanced"] = sent(built("afga", balance=True), 2)
     print(json.dumps(results))
 
 
-def built(name, which="dense"):
+def built(name, **more):
     algo, options = CASES[name]
-    task = toy.logistic(norm=True)
-    more = {"engine": which} if which == "dense" else {"engine": which, "wave_width": 4}
-    return afga_jax.build(
-        algo, task, num_clients=CLIENTS, local_lr=0.5, **options, **more
-    )
+    full = options.get("full_batch", False)
+    task = toy.logistic(norm=not full)
+    more = {"engine": "dense", **options, **more}
+    return afga_jax.build(algo, task, num_clients=CLIENTS, local_lr=0.5, **more)
 
 
-def differences(name, devices, which="dense"):
-    """Of everything after three rounds, from one device's dense engine."""
+def clients():
+    """As a user has them: samples of all clients in one array, some shared by two."""
+    rng, sizes = np.random.default_rng(0), np.arange(CLIENTS) % 5 + 2
+    held = rng.permutation(np.arange(sizes.sum()) % (sizes.sum() - 9))
+    inputs = rng.normal(size=(len(held), 3)).astype(jnp.zeros(()).dtype)
+    targets = (inputs.sum(1) > 0).astype(int)
+    return data.from_arrays(inputs, targets, stored(held, sizes), batch_size=4)
+
+
+def compare(results, name, devices):
+    """Both engines on several devices, with the dense one on one."""
     expected = rounds(built(name), [None])[0]
-    found = rounds(built(name, which), devices)
-    return [worst(one, expected) for one in found]
+    results[name] = apart(built(name), devices, expected)
+    if name in SPANNED:
+        spanned = built(name, engine="span", wave_width=8)
+        results[f"{name}, span"] = apart(spanned, devices, expected)
 
 
-def rounds(algorithm, devices):
+def apart(algorithm, devices, expected):
+    """Of everything after three rounds, from one device's dense engine."""
+    return [worst(one, expected) for one in rounds(algorithm, devices)]
+
+
+def rounds(algorithm, devices, data=None):
     """State and diagnostics on each number of devices; None: without a mesh."""
-    key, data = jax.random.key(KEY), toy.clients(CLIENTS)
+    key, data = jax.random.key(KEY), clients() if data is None else data
     choice, planner = engine.choose(algorithm, key, shares=devices[-1])
     assert choice.devices == (devices[-1] or 1)
     plans = planner(key, range(8))
@@ -100,6 +145,8 @@ def rounds(algorithm, devices):
             where = placement(mesh, key, blocks=choice.engine == "dense")
         given = {"key": key, "state": start, "data": data}
         if where is not None:
+            if can_be_dealt(data, algorithm.recipe):
+                given["data"] = deal(data, algorithm.recipe, number, "clients")
             given = {name: where.put(name, one) for name, one in given.items()}
         run = program.compiled(algorithm, where)
         result = run(given.pop("key"), **given, plans=plans, begin=0, rounds=ROUNDS)
@@ -120,7 +167,7 @@ def worst(found, expected):
 
 def seeds_apart():
     """Two seeds, each on four devices, against both on one; a block that goes on."""
-    keys, data = keys_of(0, 2), toy.clients(CLIENTS)
+    keys, data = keys_of(0, 2), clients()
     ended = []
     for axes in (None, {"seeds": 2, "clients": 4}):
         mesh = axes and make_mesh(axes, clients=CLIENTS, seeds=2)
@@ -134,10 +181,15 @@ def seeds_apart():
     return worst(*reversed(ended))
 
 
-def sent(name, devices):
+def sent(algorithm, devices):
     """Collectives of one round: names, bytes, whether in the local steps' loop."""
-    algorithm, key = built(name), jax.random.key(KEY)
-    compiled = collectives.one_round(algorithm, toy.clients(CLIENTS), key, devices)
+    key = jax.random.key(KEY)
+    compiled = collectives.one_round(algorithm, clients(), key, devices)
     state = jax.eval_shape(algorithm.init, key)
     model = memory.bytes_of((state.params, state.stats))
-    return {"model": model, "ops": collectives.found(compiled.as_text())}
+    batch = jax.eval_shape(lambda held: held.batch(key, jnp.int32(0)), clients())
+    return {
+        "model": model,
+        "batch": memory.bytes_of(batch),
+        "ops": collectives.found(compiled.as_text()),
+    }

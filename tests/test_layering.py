@@ -14,7 +14,7 @@ ORDER = [
     "exchange operators",
     "mixing",
     "recipe traffic",
-    "client aggregate stencil reach",
+    "client aggregate stencil reach dealing turns",
     "graph",
     "schedule cycle",
     "dense span",

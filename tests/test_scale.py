@@ -32,21 +32,25 @@ def results():
 
 
 def test_same_numbers_on_two_four_and_eight_devices(results):
-    assert results["double"].keys() == spread.CASES.keys()
+    """By both engines, whoever computes, with samples in blocks."""
+    expected = {*spread.CASES, *(f"{name}, span" for name in spread.SPANNED)}
+    expected |= {f"{name}, balanced" for name in spread.BALANCED}
+    assert results["double"].keys() == expected
     for name, found in results["double"].items():
-        assert len(found) == 3
+        numbers = 3 if name.removesuffix(", span") in spread.NAMED else 1
+        assert len(found) == numbers
         assert max(found) < 1e-12, name
 
 
 def test_same_numbers_in_single_precision(results):
+    spanned = {f"{name}, span" for name in spread.SPANNED if name in spread.NAMED}
+    assert results["single"].keys() == {*spread.NAMED, *spanned}
     for name, found in results["single"].items():
         assert max(found) < 1e-5, name
 
 
-def test_the_span_engine_shares_its_slots(results):
-    assert set(results["span"]) == set(spread.SPANNED)
-    for name, found in results["span"].items():
-        assert max(found) < 1e-12, name
+def test_data_that_cannot_be_dealt_are_copied(results):
+    assert results["copied"] < 1e-12
 
 
 def test_seeds_and_clients_share_a_mesh(results):
@@ -66,6 +70,23 @@ def test_clusters_on_one_device_send_nothing_in_the_local_steps(results):
     assert not [name for name, _, inside in ops if inside]
     # The test can fail: the uploads are summed after them.
     assert {name for name, _, _ in ops} == {"all-reduce"}
+
+
+def test_balancing_moves_at_most_two_models_for_each_active_client(results):
+    found = results["sent"]["balanced"]
+    looped = {}
+    for name, size, inside in found["ops"]:
+        if inside:
+            looped[name] = looped.get(name, 0) + size
+    active, devices = spread.SOME["active"], 2
+    assert looped.pop("collective-permute") == 2 * found["model"]
+    # The batches of the active, from where their samples are.
+    assert looped.pop("all-reduce") == active * found["batch"]
+    # A model, and how many steps its client has taken, there and back.
+    moved = found["model"] + 4
+    assert looped.pop("reduce-scatter") == active // devices * moved
+    assert looped.pop("all-gather") == active * moved
+    assert not looped
 
 
 def test_a_star_sums_in_the_local_steps(results):

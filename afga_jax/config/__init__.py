@@ -202,6 +202,9 @@ class Config:
     per_client: bool = own("run", "Log each client's accuracy.", False)
     local_global: bool = own("run", "Log HA-Fed's f_local and f_global.", False)
     client_chunk: int | None = option("run", "Clients run side by side; by platform.")
+    balance: bool | None = option(
+        "run", "On a mesh, deal active clients to devices evenly.", neutral=True
+    )
     engine: str | None = option("run", "How rounds are computed; auto: by cost.")
     wave_width: int | None = option("run", "Gradients in a slot of engine span.")
     cpu_devices: int | None = own(

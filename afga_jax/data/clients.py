@@ -6,7 +6,7 @@ constant baked into it.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,8 @@ from flax import struct
 
 from afga_jax import checks
 from afga_jax.data import samples
-from afga_jax.data.assignment import Assignment, check_client
+from afga_jax.data.assignment import Assignment, Stored, check_client
+from afga_jax.data.blocks import dealt
 from afga_jax.data.dataset import Dataset
 from afga_jax.data.draws import below
 from afga_jax.typing import Array, Batch, PyTree
@@ -75,6 +76,29 @@ class Clients:
         batch = self.source.take(self.indices(client))
         real = jnp.arange(self.assignment.capacity) < self.assignment.size(client)
         return batch._replace(mask=real.astype(jnp.float32))
+
+    @property
+    def separable(self) -> bool:
+        """Whether a client's samples are its own.
+
+        Samples that are computed, and windows of one text, stay together.
+        """
+        listed = isinstance(self.assignment, Stored)
+        return listed and isinstance(self.source, samples.Arrays | samples.Images)
+
+    def in_blocks(self, blocks: np.ndarray) -> "Clients":
+        """The same in blocks over devices, on the host (`afga_jax.dealing`).
+
+        Args:
+          blocks: The clients of each device, `[devices, rows]`.
+
+        Returns:
+          Every array has the devices' parts one after another.
+        """
+        assignment = cast(Stored, jax.tree.map(np.asarray, self.assignment))
+        local, chosen = dealt(assignment, blocks)
+        source = cast(samples.Arrays | samples.Images, self.source)
+        return Clients(source.in_blocks(chosen), local, self.batch_size)
 
     def pooled(self) -> "Clients":
         """Every sample that some client holds, once, as one client."""

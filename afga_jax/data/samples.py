@@ -5,6 +5,7 @@ on the device as it was given, images as uint8 and a text as one string of codes
 the model sees is made for the batch alone.
 """
 
+import dataclasses
 from typing import Any, Protocol
 
 import jax
@@ -47,6 +48,11 @@ class Arrays:
     def num_samples(self) -> int:
         return min(len(leaf) for leaf in jax.tree.leaves((self.inputs, self.targets)))
 
+    def in_blocks(self, samples: np.ndarray) -> "Arrays":
+        """Some samples of each device, `[devices, samples]`, one after another."""
+        flat = samples.reshape(-1)
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[flat], self)
+
     def take(self, samples: Array, key: Array | None = None) -> Batch:
         """The samples of those indices; there is nothing to augment."""
         del key
@@ -82,6 +88,17 @@ class Images:
     @property
     def num_samples(self) -> int:
         return len(self.targets)
+
+    def in_blocks(self, samples: np.ndarray) -> "Images":
+        """Some images of each device, `[devices, samples]`, one after another."""
+        flat, devices = samples.reshape(-1), len(samples)
+        return dataclasses.replace(
+            self,
+            inputs=np.asarray(self.inputs)[flat],
+            targets=np.asarray(self.targets)[flat],
+            mean=np.tile(self.mean, devices),
+            std=np.tile(self.std, devices),
+        )
 
     def take(self, samples: Array, key: Array | None = None) -> Batch:
         """The images of those indices; with a key, cropped and flipped."""
