@@ -38,6 +38,8 @@ def save(training, *rest, before=loop._save):
 loop._save = save
 runner.main("quadratic", arguments=["main", *sys.argv[1:]])
 """
+# Samples that are dealt to the processes with their clients.
+DIGITS = {"dataset": "digits", "model": "mlp", "hidden": "8", "test_samples": 50}
 WHOLE = 'import sys; from experiments import runner; runner.main("quadratic", "")'
 
 
@@ -80,8 +82,8 @@ def start():
         one.stderr.close()
 
 
-def _started(out, count, number, port, script=WHOLE):
-    given = {**GIVEN, "out": out, "num_processes": count}
+def _started(out, count, number, port, script=WHOLE, more=None):
+    given = {**GIVEN, **(more or {}), "out": out, "num_processes": count}
     given |= {"coordinator": f"127.0.0.1:{port}", "process_id": number}
     flags = [f"--{name}={value}" for name, value in given.items()]
     return subprocess.Popen(
@@ -102,11 +104,17 @@ def free_port():
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    config = settings.resolve(GIVEN, dataset="quadratic").config
-    out = tmp_path_factory.mktemp("alone") / "run"
+    return run_alone({}, tmp_path_factory.mktemp("alone"))
+
+
+def run_alone(more, folder):
+    given = {**GIVEN, **more}
+    if "hidden" in given:
+        given["hidden"] = (int(given["hidden"]),)
+    config = settings.resolve(given, dataset="quadratic").config
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("afga_jax.report.curves", lambda run, path: None)
-        return config, runner.run(config, out)
+        return config, runner.run(config, folder / "run")
 
 
 def assert_same_metrics(found, expected):
@@ -128,6 +136,28 @@ def test_four_processes_train_as_one(alone, start, tmp_path):
         assert all(line.startswith("[Gloo]") for line in text.splitlines())
         assert not errors
     assert_same_metrics(record.read(out).metrics, alone[1].metrics)
+
+
+@pytest.mark.slow
+def test_two_processes_hold_the_samples_of_their_clients(start, tmp_path):
+    (tmp_path / "alone").mkdir()
+    _, expected = run_alone(DIGITS, tmp_path / "alone")
+    port, out = free_port(), tmp_path / "run"
+    started = [start(out, 2, number, port, WHOLE, DIGITS) for number in range(2)]
+    said = [one.communicate(timeout=300) for one in started]
+    assert [one.returncode for one in started] == [0, 0], said
+    assert_same_metrics(record.read(out).metrics, expected.metrics)
+
+
+@pytest.mark.slow
+def test_a_coordinator_that_does_not_answer(start, tmp_path):
+    soon = "from experiments import processes; processes._TO_JOIN = 3\n" + WHOLE
+    waiting = start(tmp_path / "run", 2, 1, free_port(), soon)
+    _, errors = waiting.communicate(timeout=60)
+    assert waiting.returncode == 1
+    assert "could not be joined by all within 3 s: start every process" in errors
+    assert "Traceback" not in errors
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow
