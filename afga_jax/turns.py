@@ -91,7 +91,7 @@ def turns(
       balanced: Deal them out anew. Where all that have a row compute, or there is one
         device, they are balanced as they lie.
     """
-    if not balanced or share.axis is None or len(place) >= share.rows:
+    if not balanced or share.devices == 1 or len(place) >= share.rows:
         return share.held(place, count)
     devices, listed = share.devices, len(place)
     each = -(-listed // devices)

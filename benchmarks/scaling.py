@@ -4,8 +4,11 @@
 
 Compiles a round of the dense engine for forced CPU devices, without running it: what a
 device holds is the compiler's own account (arguments, results and temporary memory of
-one device), what is sent is read from the program's collectives and compared with the
-edges of the clients' blocks. Nothing here is a timing: a busy machine does not matter.
+one device), what is received is read from the program's collectives and compared with
+the edges of the clients' blocks: mixing in a ring and a torus is collective-permute,
+balancing reduce-scatter (models to who computes) and all-gather (increments back),
+batches for clients whose samples are elsewhere are all-reduce. Nothing here is a
+timing: a busy machine does not matter.
 """
 
 import argparse
@@ -19,6 +22,7 @@ from benchmarks import collectives
 from experiments import cores
 
 SHAPE, CLASSES, SAMPLES = (28, 28, 1), 10, 4
+_KINDS = ("collective-permute", "all-reduce", "reduce-scatter", "all-gather")
 
 
 def main() -> None:
@@ -32,16 +36,19 @@ def main() -> None:
     print(f"MLP 784-100-{CLASSES}, N={args.num_clients}, M={args.active}")
     for name, options in {
         "ring": {"algorithm": "afga"},
+        "ring, balanced": {"algorithm": "afga", "balance": True},
         "torus": {"algorithm": "afga", "topology": "torus"},
         "complete": {"algorithm": "afga", "topology": "complete"},
         "8 clusters of rings": {"algorithm": "cafga", "num_clusters": 8},
         "SCAFFOLD": {"algorithm": "scaffold"},
     }.items():
-        print(f"\n{name}\n| devices | MB per device | models received per local step |")
-        print("|---|---|---|")
+        kinds = " | ".join(_KINDS)
+        print(f"\n{name}: received per local step, in models")
+        print(f"| devices | MB per device | {kinds} |\n|{'---|' * (2 + len(_KINDS))}")
         for devices in counts:
             held, sent = measured(devices, args.num_clients, args.active, **options)
-            print(f"| {devices} | {held / 1e6:.1f} | {sent:.3g} |", flush=True)
+            shown = " | ".join(f"{sent.get(kind, 0):.3g}" for kind in _KINDS)
+            print(f"| {devices} | {held / 1e6:.1f} | {shown} |", flush=True)
     ring = kernels.ring(args.num_clients)
     rows = [exchange.edges(ring, args.num_clients, count).rows for count in counts]
     print(f"\nring, rows over all edges of blocks on {counts} devices: {rows}")
@@ -49,8 +56,8 @@ def main() -> None:
 
 def measured(
     devices: int, num_clients: int, active: int, algorithm: str, **options
-) -> tuple[int, float]:
-    """Bytes that a device holds, and models that it gets per local step."""
+) -> tuple[int, dict[str, float]]:
+    """Bytes that a device holds, and what it gets per local step, in models."""
     task = models.classifier(models.create("mlp", CLASSES, hidden=(100,)), SHAPE)
     # An odd number of steps: two of them would be compiled as one.
     built = afga_jax.build(
@@ -67,10 +74,13 @@ def measured(
     account = compiled.memory_analysis()
     held = account.argument_size_in_bytes + account.temp_size_in_bytes
     held += account.output_size_in_bytes - account.alias_size_in_bytes
-    found = collectives.found(compiled.as_text())
-    sent = sum(one.bytes for one in found if one.looped)
     state = jax.eval_shape(built.init, key)
-    return held, sent / memory.bytes_of((state.params, state.stats))
+    model = memory.bytes_of((state.params, state.stats))
+    sent: dict[str, float] = {}
+    for one in collectives.found(compiled.as_text()):
+        if one.looped:
+            sent[one.name] = sent.get(one.name, 0) + one.bytes / model
+    return held, sent
 
 
 def clients(num_clients: int) -> data.Clients:
