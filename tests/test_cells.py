@@ -1,18 +1,11 @@
 """Cells of a sweep on several devices: the numbers of one, and no copies left."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
+import devices
 import side_by_side
 from afga_jax.config import Config
 from experiments import together
-
-TESTS = Path(__file__).parent
 
 
 @pytest.mark.parametrize(
@@ -35,18 +28,7 @@ def test_as_many_cells_as_fill_the_devices(mesh, num_seeds, at_most, width):
 
 @pytest.fixture(scope="module")
 def results():
-    """In a process of its own: the number of devices is fixed when JAX starts."""
-    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=4"
-    done = subprocess.run(
-        [sys.executable, "-c", "import side_by_side; side_by_side.main()"],
-        cwd=TESTS,
-        env={**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": str(TESTS.parent)},
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return devices.printed("side_by_side", 4)
 
 
 @pytest.mark.slow

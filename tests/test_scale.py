@@ -1,34 +1,16 @@
 """Several devices: the numbers of one, and no more sent than the topology takes."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
+import devices
 import spread
-
-TESTS = Path(__file__).parent
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def results():
-    """In a process of its own: the number of devices is fixed when JAX starts."""
-    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=8"
-    done = subprocess.run(
-        [sys.executable, "-c", "import spread; spread.main()"],
-        cwd=TESTS,
-        env={**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": str(TESTS.parent)},
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return devices.printed("spread", 8)
 
 
 def test_same_numbers_on_two_four_and_eight_devices(results):
@@ -78,13 +60,13 @@ def test_balancing_moves_at_most_two_models_for_each_active_client(results):
     for name, size, inside in found["ops"]:
         if inside:
             looped[name] = looped.get(name, 0) + size
-    active, devices = spread.SOME["active"], 2
+    active, shares = spread.SOME["active"], 2
     assert looped.pop("collective-permute") == 2 * found["model"]
     # The batches of the active, from where their samples are.
     assert looped.pop("all-reduce") == active * found["batch"]
     # A model, and how many steps its client has taken, there and back.
     moved = found["model"] + 4
-    assert looped.pop("reduce-scatter") == active // devices * moved
+    assert looped.pop("reduce-scatter") == active // shares * moved
     assert looped.pop("all-gather") == active * moved
     assert not looped
 

@@ -1,8 +1,8 @@
 """Figures in the papers' layout: a panel for each part, curves against rounds."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -101,11 +101,18 @@ def _heading(title: str, pairs: Sequence[Pair]) -> str:
     scales = sorted({run.config["scale"] for _, run in pairs} - {"paper"})
     if not scales:
         return title
-    names = ", ".join(sorted({run.config["dataset"] for _, run in pairs}))
+    names = ", ".join(sorted({_subject(run.config) for _, run in pairs}))
     seeds = max(run.config["num_seeds"] for _, run in pairs)
     many = "one seed" if seeds == 1 else f"{seeds} seeds"
     second = f"--scale={scales[0]}: {names}, {many}; not the paper's size"
     return f"{title}\n{second}"
+
+
+def _subject(config: Mapping[str, Any]) -> str:
+    """The data set and, where its title in the paper says another size, the model."""
+    if config["model"] != "convmixer":
+        return config["dataset"]
+    return f"{config['dataset']}, ConvMixer-{config['width']}-{config['depth']}"
 
 
 def _styles(pairs: Sequence[Pair]) -> dict[str, tuple[str, str]]:
