@@ -88,7 +88,7 @@ def main():
                 even = apart(built(name, balance=True), (4,), expected)
                 results["double"][f"{name}, balanced"] = even
     for name in NAMED:
-        compare(results["single"], name, (8,))
+        compare(results["single"], name, (2, 4, 8))
     with jax.enable_x64(True):
         copied = rounds(built("afga"), [None, 4], toy.clients(CLIENTS))
         results["copied"] = worst(*reversed(copied))

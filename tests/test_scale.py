@@ -28,6 +28,7 @@ def test_same_numbers_in_single_precision(results):
     spanned = {f"{name}, span" for name in spread.SPANNED if name in spread.NAMED}
     assert results["single"].keys() == {*spread.NAMED, *spanned}
     for name, found in results["single"].items():
+        assert len(found) == 3
         assert max(found) < 1e-5, name
 
 
