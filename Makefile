@@ -13,7 +13,7 @@ test: install
 	$(BIN)/python -m pytest -n 2 -q -m "not slow"
 
 slow: install
-	$(BIN)/python -m pytest -n 2 -q -m slow
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -q -m slow
 
 demo: install
 	$(BIN)/python -m experiments.compare --dataset=digits --algos=fedamsgrad,afga,cafga --num_seeds=3 --out=runs/demo

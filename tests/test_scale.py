@@ -5,7 +5,8 @@ import pytest
 import devices
 import spread
 
-pytestmark = pytest.mark.slow
+# What they look at is computed once, so by one process.
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("scale")]
 
 
 @pytest.fixture(scope="module")
