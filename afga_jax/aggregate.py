@@ -11,19 +11,16 @@ from jax.flatten_util import ravel_pytree
 from afga_jax import rows
 from afga_jax.participation import CyclePlan
 from afga_jax.recipe import FederatedState, Memory, Recipe
-from afga_jax.shares import Held, Share
 from afga_jax.typing import Array, ClientData
 
 
 def server_step(
     recipe: Recipe,
     state: FederatedState,
-    data: ClientData,
-    part: CyclePlan,
-    clusters: Array,
+    ids: Array,
+    weights: Array,
     changes: Array,
     memories: Memory,
-    uploads: Held,
 ) -> tuple[FederatedState, dict[str, Array]]:
     """The mean change, the server's step, and the uploading clients' new controls.
 
@@ -33,29 +30,22 @@ def server_step(
     Args:
       recipe: The algorithm.
       state: Its `params` are where everybody started.
-      data: For weights by size.
-      part: Says who uploads.
-      clusters: The clusters of the cycle, `[groups]`.
-      changes: Since then, of the uploading clients, `[uploads, d]`: parameters and
-        statistics as one vector, zero for padding. A loop over one array compiles many
-        times as fast as one over each of a model's.
+      ids: Who uploads, `[uploads]`; the number of clients is nobody.
+      weights: In the mean, `[uploads]`; nobody's is zero.
+      changes: Since the start, `[uploads, d]`: parameters and statistics as one vector,
+        zero for nobody. A loop over one array compiles many times as fast as one over
+        each of a model's.
       memories: Likewise, `[uploads, ...]`.
-      uploads: Those that this device has; the server's step is the same on all.
     """
     num_clients = recipe.clustering.num_clients
-    total, all_ids = uploads.share.total, part.upload.reshape(-1)
-    ids = uploads.pick(all_ids, num_clients)
-    all_weights = upload_weights(recipe, data, part, clusters)
-    weights = uploads.pick(all_weights, 0)
     start, unravel = ravel_pytree((state.params, state.stats))
-    mean_change = total(weights.astype(changes.dtype) @ changes)
+    mean_change = weights.astype(changes.dtype) @ changes
     delta, delta_stats = unravel(mean_change)
     if recipe.correction.scale is not None:
         # Statistics stay a mean, whose weights sum to one.
-        counts = uploads.everywhere(memories.steps.count)
-        factors = recipe.correction.scale(all_weights, counts)
-        scaled = jnp.where(weights != 0, weights * uploads.pick(factors, 0), 0)
-        mean_change = total(scaled.astype(changes.dtype) @ changes)
+        factors = recipe.correction.scale(weights, memories.steps.count)
+        scaled = jnp.where(weights != 0, weights * factors, 0)
+        mean_change = scaled.astype(changes.dtype) @ changes
         delta, _ = unravel(mean_change)
 
     real = ids < num_clients
@@ -63,11 +53,10 @@ def server_step(
     params = jax.vmap(lambda change: unravel(start + change)[0])(changes)
     controls = finish(memories.control, memories.steps, params, state.params)
     changed = jax.tree.map(jnp.subtract, controls, memories.control)
-    moved = total(rows.weighted_sum(real / num_clients, changed))
+    moved = rows.weighted_sum(real / num_clients, changed)
     control = jax.tree.map(jnp.add, state.control, moved)
 
     direction = recipe.correction.aggregate(delta, control)
-    by_id = Share(num_clients, uploads.share.axis)
     optimizer = cast(optax.GradientTransformation, recipe.server)
     updates, server = optimizer.update(direction, state.server, state.params)
     state = dataclasses.replace(
@@ -76,15 +65,11 @@ def server_step(
         stats=jax.tree.map(jnp.add, state.stats, delta_stats),
         server=rows.with_dtypes_of(state.server, server),
         control=control,
-        controls=rows.put(
-            state.controls, by_id.local(all_ids), uploads.everywhere(controls)
-        ),
+        controls=rows.put(state.controls, ids, controls),
     )
     # Diagnostics are about parameters, which come first.
     end = sum(x.size for x in jax.tree.leaves(state.params))
-    return state, _diagnostics(
-        changes[:, :end], mean_change[:end], weights, real, uploads.share
-    )
+    return state, _diagnostics(changes[:, :end], mean_change[:end], weights, real)
 
 
 def upload_weights(
@@ -108,12 +93,12 @@ def upload_weights(
 
 
 def _diagnostics(
-    changes: Array, delta: Array, weights: Array, real: Array, share: Share
+    changes: Array, delta: Array, weights: Array, real: Array
 ) -> dict[str, Array]:
     idle = (changes == 0).all(1) & real
-    sums = {
+    return {
+        "delta_norm": optax.tree.norm(delta),
         "spread": rows.spread(weights, changes, delta),
         "uploads": real.sum(dtype=jnp.int32),
         "idle_uploads": idle.sum(dtype=jnp.int32),
     }
-    return {"delta_norm": optax.tree.norm(delta), **share.total(sums)}

@@ -4,27 +4,29 @@ An engine decides when and where the gradients of a cycle are computed; which, f
 which data, with which randomness and to what end is decided here.
 """
 
-from typing import NamedTuple
+import functools
+from collections.abc import Callable
+from typing import NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
 from afga_jax import keys, rows
-from afga_jax.aggregate import server_step
+from afga_jax.aggregate import upload_weights
 from afga_jax.client import client_step
-from afga_jax.dealing import Dealt, on_this_device
-from afga_jax.execute import over_clients
+from afga_jax.client_blocks import ClientBlocks
+from afga_jax.execution import Execution
+from afga_jax.mesh import CLIENTS, blocks_of
+from afga_jax.mixing import positions
 from afga_jax.participation import Plan
 from afga_jax.recipe import FederatedState, Memory, Model, Recipe, RoundInfo
-from afga_jax.shares import Held, everything
 from afga_jax.typing import Array, Batch, ClientData, PyTree, Task
+from afga_jax.update_rows import rows_from_blocks, update_rows, uploaded_rows
 
 
 class Cycle(NamedTuple):
-    """Where in a round we are, and all that is fixed while its local steps run.
-
-    `axis` names the axis of devices that share the work, inside `shard_map`.
-    """
+    """Where in a round we are, and all that is fixed while its local steps run."""
 
     recipe: Recipe
     task: Task
@@ -33,7 +35,29 @@ class Cycle(NamedTuple):
     data: ClientData
     plan: Plan
     number: Array | int
-    axis: str | None = None
+    execution: Execution
+
+    @property
+    def mesh(self) -> Mesh | None:
+        """Devices that share the clients; None: one has all."""
+        mesh = self.execution.mesh
+        return mesh if mesh is not None and CLIENTS in mesh.axis_names else None
+
+    @property
+    def holders(self) -> Array | None:
+        """Ids of the clients that hold a model, in row order; None: 0, 1, …, N−1.
+
+        Filled up with nobody's so that all devices have equally many.
+        """
+        ids = self.recipe.mixing.rows(self.plan, self.number)
+        if ids is None:
+            return None
+        missing = -len(ids) % blocks_of(self.mesh)
+        return jnp.pad(ids, (0, missing), constant_values=self._num_clients)
+
+    @property
+    def _num_clients(self) -> int:
+        return self.recipe.clustering.num_clients
 
 
 def fresh(
@@ -64,38 +88,97 @@ def is_stateful(recipe: Recipe, params: PyTree) -> bool:
     return bool(jax.tree.leaves((begin, control)))
 
 
+def mixing_at(cycle: Cycle, step: Array) -> Callable[[PyTree], PyTree]:
+    """How everybody's rows are mixed at a step."""
+    operator = cycle.recipe.mixing.at(cycle.plan, step, cycle.number)
+    return functools.partial(operator.apply, mesh=cycle.mesh)
+
+
+def step_clients(
+    cycle: Cycle,
+    step: Array,
+    active: Array,
+    models: Model,
+    memories: Memory,
+    place: Array,
+    count: Array | None,
+    *,
+    read: Model | None = None,
+) -> tuple[Model, Memory, tuple[Array, dict[str, Array]]]:
+    """One local step of the active clients, each from its row.
+
+    Args:
+      cycle: Where we are.
+      step: Of the cycle.
+      active: Who computes, `[active]`.
+      models: `[rows, ...]`.
+      memories: `[rows, ...]`.
+      place: The active clients' rows, `[active]`.
+      count: Only the first so many are real; None: all.
+      read: The models that gradients are taken at; None: `models`.
+
+    Returns:
+      Models, memories, and the sums of losses and metrics.
+    """
+    data = cycle.data
+    aligned = isinstance(data, ClientBlocks) and data.aligned
+    batches = None if aligned else sent_batches(cycle, step, active, count)
+
+    def one(model, memory, inputs, data, row):
+        client, batch = inputs
+        at = row if aligned else client
+        increment, memory, *measured = step_client(
+            cycle, step, client, model, memory, batch, data, at
+        )
+        return increment, memory, tuple(measured)
+
+    return update_rows(
+        one,
+        models,
+        memories,
+        place,
+        count,
+        (active, batches),
+        cast(ClientBlocks, data).own if aligned else copied_data(cycle),
+        in_blocks=aligned,
+        read=read,
+        chunk=cycle.execution.chunk,
+        mesh=cycle.mesh,
+    )
+
+
 def step_client(
     cycle: Cycle,
     step: Array,
     client: Array,
     model: Model,
     memory: Memory,
-    batch: Batch | None = None,
+    batch: Batch | None,
+    data: ClientData,
+    at: Array,
 ) -> tuple[Model, Memory, Array, dict[str, Array]]:
     """One client's local step, with the data and the keys of its place in the run.
 
-    Its batch is drawn here, or given where another device has its samples.
+    Its batch is given where another device has its samples; otherwise it is drawn from
+    the data, in which the client is the `at`-th.
     """
     state = cycle.state
     if batch is None:
-        batch = draw_batch(cycle, step, client)
+        batch = draw_batch(cycle, data, step, client, at)
     anchor = (state.params, state.control)
     where = (state.round, cycle.number, step, client)
     dropout = keys.dropout_key(cycle.key, *where)
     return client_step(cycle.recipe, cycle.task, model, memory, anchor, batch, dropout)
 
 
-def draw_batch(cycle: Cycle, step: Array, client: Array) -> Batch:
-    """What a client sees at a step."""
+def draw_batch(
+    cycle: Cycle, data: ClientData, step: Array, client: Array, at: Array
+) -> Batch:
+    """What a client sees at a step; `at` is its number among the data's clients."""
     if cycle.recipe.full_batch:
-        return cycle.data.full(client)
+        return data.full(at)
     where = (cycle.state.round, cycle.number, step, client)
-    return cycle.data.batch(keys.batch_key(cycle.key, *where), client)
-
-
-def has_own_data(cycle: Cycle) -> bool:
-    """Whether a device can draw batches for all whose models it holds."""
-    return not isinstance(cycle.data, Dealt) or cycle.data.aligned
+    return data.batch(keys.batch_key(cycle.key, *where), at)
 
 
 def sent_batches(
@@ -113,41 +196,45 @@ def sent_batches(
       `[listed, ...]`; None: every device has all samples.
     """
     data = cycle.data
-    if not isinstance(data, Dealt):
+    if not isinstance(data, ClientBlocks):
         return None
-    here = on_this_device(data, clients, count)
-    order = jnp.argsort(~here, stable=True)
-    steps = jnp.broadcast_to(steps, clients.shape)
-    drawn = over_clients(
-        lambda at: draw_batch(cycle, *at),
-        (steps[order], clients[order]),
-        chunk=cycle.recipe.chunk,
-        count=here.sum(dtype=jnp.int32),
+    return rows_from_blocks(
+        lambda own, row, at: draw_batch(cycle, own, at[0], at[1], row),
+        data.own,
+        data.block,
+        data.place[clients],
+        count,
+        (jnp.broadcast_to(steps, clients.shape), clients),
+        chunk=cycle.execution.chunk,
+        mesh=cast(Mesh, cycle.mesh),
     )
-    return data.share.total(rows.put(jax.tree.map(jnp.zeros_like, drawn), order, drawn))
 
 
-def end(
-    cycle: Cycle, changes: Array, memories: Memory, uploads: Held | None = None
-) -> tuple[FederatedState, dict[str, Array]]:
-    """The server's step on what the uploading clients did.
+def copied_data(cycle: Cycle) -> ClientData | None:
+    """The data, if every device has all of them."""
+    return None if isinstance(cycle.data, ClientBlocks) else cycle.data
+
+
+def uploads(
+    cycle: Cycle, holders: Array | None, tree: PyTree
+) -> tuple[PyTree, Array, Array]:
+    """What the uploading clients hold, with their ids and weights.
 
     Args:
       cycle: Where we are.
-      changes: Of parameters and statistics since the cycle began, `[uploads, d]`.
-      memories: `[uploads, ...]`.
-      uploads: Those that are on this device; None: all are, on every device.
+      holders: Ids in row order; None: 0, 1, …, N−1.
+      tree: `[rows, ...]`.
     """
-    return server_step(
-        cycle.recipe,
-        cycle.state,
-        cycle.data,
-        cycle.plan.cycle(cycle.number),
-        cycle.plan.clusters[cycle.number],
-        changes,
-        memories,
-        everything(len(changes)) if uploads is None else uploads,
-    )
+    part, nobody = cycle.plan.cycle(cycle.number), cycle.recipe.clustering.num_clients
+    ids, weights = part.upload.reshape(-1), weights_of(cycle)
+    place = positions(holders, ids, nobody)
+    return uploaded_rows(tree, place, ids, weights, nobody=nobody, mesh=cycle.mesh)
+
+
+def weights_of(cycle: Cycle) -> Array:
+    """The weight of each upload in Δ, `[uploads]`."""
+    part, clusters = cycle.plan.cycle(cycle.number), cycle.plan.clusters[cycle.number]
+    return upload_weights(cycle.recipe, cycle.data, part, clusters)
 
 
 def info(

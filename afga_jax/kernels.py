@@ -12,8 +12,11 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from afga_jax import checks, topology
+from afga_jax.mesh import blocks_of
+from afga_jax.platform import on_cpu
 from afga_jax.typing import PyTree
 
 
@@ -73,27 +76,54 @@ class Shifts:
         return int(np.prod(self.shape))
 
     def apply(self, tree):
-        return self.apply_blocks(tree, 1)
+        return self.in_clusters(tree, 1)
 
-    def apply_blocks(self, tree: PyTree, blocks: int) -> PyTree:
-        """The same mixing in each of several clusters, whose rows follow each other."""
+    def in_clusters(self, tree: PyTree, count: int, mesh: Mesh | None = None) -> PyTree:
+        """The same mixing in each of several clusters, whose rows follow each other.
+
+        Args:
+          tree: Leaves are `[count · n, ...]`.
+          count: Clusters.
+          mesh: Devices that share the rows.
+        """
+        shifted = self._picked if mesh is None and on_cpu() else self._rolled
 
         def mix(x):
             # By differences, so that where all agree nothing changes, not even by
             # rounding.
-            moves = [self._shifted(x, o, blocks) - x for o in self.offsets if any(o)]
+            moves = [shifted(x, o, count, mesh) - x for o in self.offsets if any(o)]
             return x + sum(moves, jnp.zeros((), x.dtype)) * (1 / len(self.offsets))
 
         return jax.tree.map(mix, tree)
 
-    def _shifted(self, x: jax.Array, offset: tuple[int, ...], blocks: int) -> jax.Array:
-        grid, axes = (blocks, *self.shape), tuple(range(1, len(self.shape) + 1))
-        if jax.default_backend() == "cpu":
-            # Picking rows fuses into one pass over the models; XLA on CPU is slower at
-            # the two halves that a roll is made of.
-            rows = np.arange(len(x), dtype=np.int32).reshape(grid)
-            return x[np.roll(rows, offset, axes).ravel()]
+    def _picked(self, x: jax.Array, offset, count: int, mesh) -> jax.Array:
+        # Picking rows fuses into one pass over the models; XLA on CPU is slower at the
+        # two halves that a roll is made of.
+        return x[self._sources(offset, count)]
+
+    def _rolled(self, x: jax.Array, offset, count: int, mesh) -> jax.Array:
+        # A roll over devices sends the rows at the edges of their blocks, and no more.
+        if count == 1:
+            grid, axes = self.shape, tuple(range(len(self.shape)))
+        else:
+            grid, axes = (count, *self.shape), tuple(range(1, len(self.shape) + 1))
+        blocks = blocks_of(mesh)
+        if len(self.shape) == 1 and count % blocks and blocks % count:
+            # Clusters that edges of blocks cut: the compiler would gather all rows. So
+            # everybody rolls along, and what crossed a cluster's end is mended.
+            return self._mended(x, offset[0], count)
         return jnp.roll(x.reshape(*grid, *x.shape[1:]), offset, axes).reshape(x.shape)
+
+    def _mended(self, x: jax.Array, offset: int, count: int) -> jax.Array:
+        nearest = (offset + self.n // 2) % self.n - self.n // 2
+        sources = self._sources((offset,), count)
+        wrong = np.flatnonzero(sources != np.roll(np.arange(len(x)), nearest))
+        return jnp.roll(x, nearest, 0).at[wrong].set(x[sources[wrong]])
+
+    def _sources(self, offset: tuple[int, ...], count: int) -> np.ndarray:
+        """The row that moves into each row."""
+        rows = np.arange(count * self.n, dtype=np.int32).reshape(count, *self.shape)
+        return np.roll(rows, offset, tuple(range(1, rows.ndim))).ravel()
 
     def matrix(self):
         return self.make_matrix(*self.shape)

@@ -3,32 +3,34 @@
 A `Mixing` answers two questions about a plan: which clients hold a model during a cycle
 (`rows`), and by which operator their models are mixed after local step t (`at`). An
 operator's `apply` is the cheapest exact form, `matrix` the plain reference:
-`operator.apply(tree)` equals `gossip(operator.matrix(), tree)`. `on` is the same for
-rows that several devices share.
+`operator.apply(tree)` equals `gossip(operator.matrix(), tree)`.
 """
 
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
-from afga_jax import checks, exchange
+from afga_jax import checks
 from afga_jax.clustering import Clustering
-from afga_jax.kernels import Average, Kernel, Shifts, gossip
+from afga_jax.kernels import Average, Kernel, Shifts, Star, gossip
+from afga_jax.mesh import blocks_of
 from afga_jax.operators import (
     Operator,
+    by_blocks,
     either,
     identity,
-    in_blocks,
+    in_clusters,
+    on_first,
     ring_of_first,
     same,
 )
 from afga_jax.participation import Plan
-from afga_jax.shares import Share
 from afga_jax.typing import Array, PyTree
 
 
@@ -66,7 +68,7 @@ class NoMixing:
     def at(self, plan, step, cycle=0):
         rows = self.rows(plan, cycle)
         count = self.num_clients if rows is None else len(rows)
-        return Operator(same, lambda: jnp.eye(count), lambda share: same)
+        return Operator(same, lambda: jnp.eye(count))
 
     def spectral_gap(self):
         return 1.0 if self.num_clients > 1 else 0.0
@@ -90,49 +92,54 @@ class WithinClusters:
         members = jnp.asarray(self.clustering.members, jnp.int32)
         return members[plan.clusters[cycle]].reshape(-1)
 
+    def fixed_rows(self) -> np.ndarray:
+        """The clients in row order, where a cycle has all clusters."""
+        return self.clustering.table().reshape(-1)
+
     def at(self, plan, step, cycle=0):
         clusters = plan.clusters[cycle]
+
+        def apply(tree, mesh=None):
+            return self._mixed(tree, clusters, mesh)
 
         def matrix():
             return jax.scipy.linalg.block_diag(*self._padded()[clusters])
 
-        split = functools.partial(self._split, clusters)
-        return Operator(self._apply(clusters), matrix, split)
+        return Operator(apply, matrix)
 
     def spectral_gap(self):
         return max(kernel.spectral_gap() for kernel in set(self.kernels))
 
-    def _apply(self, clusters: Array) -> Callable[[PyTree], PyTree]:
-        groups, first = len(clusters), self.kernels[0]
-        if self.clustering.width == 1:
-            return same
-        if not self._are_alike:
-            chosen = self._padded()[clusters]
-            mix = jax.vmap(gossip)
-            return in_blocks(lambda tree: mix(chosen, tree), groups)
-        if isinstance(first, Shifts):
-            return functools.partial(first.apply_blocks, blocks=groups)
-        return in_blocks(jax.vmap(first.apply), groups)
-
-    def _split(self, clusters: Array, share: Share) -> Callable[[PyTree], PyTree]:
-        """Clusters that live on one device each need nothing from the others."""
+    def _mixed(self, tree: PyTree, clusters: Array, mesh: Mesh | None) -> PyTree:
         groups, width = len(clusters), self.clustering.width
+        alike, kernel = self._are_alike, self.kernels[0]
         if width == 1:
-            return same
-        if groups % share.devices == 0:
-            return self._apply(Share(groups, share.axis).mine(clusters))
-        form = exchange.form_of(self.kernels[0]) if self._are_alike else None
-        if form is not None:
-            return form(self.kernels[0], share)
-        blocks = self._padded()[clusters]
+            return tree
+        mix: Callable[[PyTree], PyTree]
+        if alike and isinstance(kernel, Shifts):
+            mix = functools.partial(kernel.in_clusters, count=groups, mesh=mesh)
+        elif alike and groups == 1 and isinstance(kernel, Average | Star):
+            mix = kernel.apply
+        elif groups % blocks_of(mesh) == 0:
+            each: Callable[[PyTree], PyTree] = jax.vmap(kernel.apply)
+            if not alike:
+                each = functools.partial(jax.vmap(gossip), self._padded()[clusters])
+            mix = in_clusters(each, groups)
+        else:
+            return self._by_blocks(tree, clusters, cast(Mesh, mesh))
+        return on_first(groups * width, mix, tree)
 
-        def weights(to, source):
+    def _by_blocks(self, tree: PyTree, clusters: Array, mesh: Mesh) -> PyTree:
+        """Clusters that several devices share, by their matrices."""
+        groups, width = len(clusters), self.clustering.width
+
+        def weights(blocks, to, source):
             to, source = to[:, None], source[None]
-            inside = (to // width == source // width) & (to < share.rows)
+            inside = (to // width == source // width) & (to < groups * width)
             block = jnp.minimum(to // width, groups - 1)
             return jnp.where(inside, blocks[block, to % width, source % width], 0)
 
-        return exchange.by_matrix(weights, share)
+        return by_blocks(weights, self._padded()[clusters], tree, mesh)
 
     @property
     def _are_alike(self) -> bool:
@@ -182,17 +189,7 @@ class AmongSelected:
             total = self.num_clients if rows is None else len(rows)
             return mix(jnp.eye(total))
 
-        def split(share):
-            # The selected change with every step: their models go to every device.
-            def mix(x):
-                chosen = share.collect(x, place.reshape(-1))
-                chosen = chosen.reshape(*place.shape, *x.shape[1:])
-                moved = jnp.einsum("gij,gj...->gi...", rings.astype(x.dtype), chosen)
-                return x.at[share.local(place)].add(moved - chosen, mode="drop")
-
-            return lambda tree: jax.tree.map(mix, tree)
-
-        return Operator(lambda tree: jax.tree.map(mix, tree), matrix, split)
+        return Operator(lambda tree, mesh=None: jax.tree.map(mix, tree), matrix)
 
     def spectral_gap(self):
         return None
@@ -207,6 +204,10 @@ class Every:
 
     def rows(self, plan, cycle=0):
         return self.mixing.rows(plan, cycle)
+
+    def fixed_rows(self) -> np.ndarray | None:
+        """The clients in row order, if it is the same in every round."""
+        return getattr(self.mixing, "fixed_rows", lambda: None)()
 
     def at(self, plan, step, cycle=0):
         operator = self.mixing.at(plan, step, cycle)
@@ -231,17 +232,29 @@ class PeriodicAverage:
     def rows(self, plan, cycle=0):
         return self.mixing.rows(plan, cycle)
 
+    def fixed_rows(self) -> np.ndarray | None:
+        """The clients in row order, if it is the same in every round."""
+        return getattr(self.mixing, "fixed_rows", lambda: None)()
+
     def at(self, plan, step, cycle=0):
         steps = plan.cycles.active.shape[1]
         number = plan.round * steps + step + 1
-        average = Average(self.num_clients)
-        exact = Operator(
-            average.apply,
-            lambda: jnp.asarray(average.matrix()),
-            functools.partial(exchange.averaged, average),
-        )
-        operator = self.mixing.at(plan, step, cycle)
-        return either(number % self.period == 0, exact, operator)
+        operator, rows = self.mixing.at(plan, step, cycle), self.rows(plan, cycle)
+        real = jnp.ones(self.num_clients) if rows is None else rows < self.num_clients
+        share = real / self.num_clients
+
+        def apply(tree, mesh=None):
+            def average(x):
+                # Rows that are nobody's have no share; what they get does not matter.
+                shares = jnp.pad(share, (0, len(x) - len(share))).astype(x.dtype)
+                return jnp.broadcast_to(jnp.tensordot(shares, x, 1)[None], x.shape)
+
+            return jax.tree.map(average, tree)
+
+        def matrix():
+            return jnp.where(real[:, None] > 0, share[None], jnp.eye(len(share)))
+
+        return either(number % self.period == 0, Operator(apply, matrix), operator)
 
     def spectral_gap(self):
         return self.mixing.spectral_gap()
@@ -262,11 +275,13 @@ class Varying:
     def at(self, plan, step, cycle=0):
         weights = self.matrix_at(plan.round, jnp.asarray(step))
 
-        def split(share):
-            at = lambda to, source: weights[to[:, None], source[None]]  # noqa: E731
-            return exchange.by_matrix(at, share)
+        def apply(tree, mesh=None):
+            if mesh is None:
+                return gossip(weights, tree)
+            at = lambda table, to, source: table[to[:, None], source[None]]  # noqa: E731
+            return by_blocks(at, weights, tree, mesh)
 
-        return Operator(lambda tree: gossip(weights, tree), lambda: weights, split)
+        return Operator(apply, lambda: weights)
 
     def spectral_gap(self):
         return None

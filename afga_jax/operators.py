@@ -1,12 +1,14 @@
-"""The mixing of one step: what is done to the rows, on one device or on several."""
+"""The mixing of one step: what is done to the rows."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
-from afga_jax.shares import Share
+from afga_jax.kernels import gossip
+from afga_jax.mesh import CLIENTS, COPIED, ROWS, blocks_of, over_blocks
 from afga_jax.typing import Array, PyTree
 
 
@@ -14,47 +16,82 @@ class Operator(NamedTuple):
     """The mixing of one step, on trees whose leaves are `[rows, ...]`.
 
     Attributes:
-      apply: The cheapest exact form, of all rows.
+      apply: `(tree, mesh=None) -> tree`, the cheapest exact form; with a mesh, of rows
+        that its devices share.
       matrix: The plain reference.
-      split: `share -> apply`, of a device's block of rows; None: every device gathers
-        all rows for it.
     """
 
-    apply: Callable[[PyTree], PyTree]
+    apply: Callable[..., PyTree]
     matrix: Callable[[], Array]
-    split: Callable[[Share], Callable[[PyTree], PyTree]] | None = None
-
-    def on(self, share: Share) -> Callable[[PyTree], PyTree]:
-        """`apply` for the rows that a device holds."""
-        if share.axis is None:
-            return self.apply
-        return share.gathered(self.apply) if self.split is None else self.split(share)
 
 
-def same(tree: PyTree) -> PyTree:
+def same(tree: PyTree, mesh: Mesh | None = None) -> PyTree:
     """Nothing is mixed."""
     return tree
 
 
 def identity(like: Operator) -> Operator:
     """Nothing is mixed, on the rows of another operator."""
-    return Operator(same, lambda: jnp.eye(len(like.matrix())), lambda share: same)
+    return Operator(same, lambda: jnp.eye(len(like.matrix())))
 
 
 def either(condition: Array, first: Operator, second: Operator) -> Operator:
     """The first where the condition holds, the second otherwise."""
 
-    def choose(one: Callable, other: Callable) -> Callable:
-        return lambda tree: jax.lax.cond(condition, one, other, tree)
+    def apply(tree, mesh=None):
+        mix = lambda operator: lambda tree: operator.apply(tree, mesh)  # noqa: E731
+        return jax.lax.cond(condition, mix(first), mix(second), tree)
 
     return Operator(
-        choose(first.apply, second.apply),
-        lambda: jnp.where(condition, first.matrix(), second.matrix()),
-        lambda share: choose(first.on(share), second.on(share)),
+        apply, lambda: jnp.where(condition, first.matrix(), second.matrix())
     )
 
 
-def in_blocks(mix: Callable, groups: int) -> Callable:
+def by_blocks(
+    weights: Callable[..., Array], table: Array, tree: PyTree, mesh: Mesh
+) -> PyTree:
+    """Any matrix where devices share the rows: blocks of rows go round the devices.
+
+    No device holds more than two blocks; a compiler would gather all rows on each.
+
+    Args:
+      weights: `(table, to, from) -> [to, from]`, of rows.
+      table: What the weights are taken from; every device has it.
+      tree: Leaves are `[rows, ...]`.
+      mesh: Devices that share the rows.
+    """
+    devices = blocks_of(mesh)
+    onward = [(device, (device - 1) % devices) for device in range(devices)]
+
+    def mix(table, tree):
+        size = len(jax.tree.leaves(tree)[0])
+        me = jax.lax.axis_index(CLIENTS)
+
+        def add(number, total, block):
+            source = (me + number) % devices * size + jnp.arange(size)
+            part = weights(table, me * size + jnp.arange(size), source)
+            return jax.tree.map(jnp.add, total, gossip(part, block))
+
+        def pass_on(number, carry):
+            total, block = carry
+            block = jax.lax.ppermute(block, CLIENTS, onward)
+            return add(number, total, block), block
+
+        total = add(0, jax.tree.map(jnp.zeros_like, tree), tree)
+        return jax.lax.fori_loop(1, devices, pass_on, (total, tree))[0]
+
+    return over_blocks(mix, mesh, (COPIED, ROWS), ROWS)(table, tree)
+
+
+def on_first(count: int, mix: Callable[[PyTree], PyTree], tree: PyTree) -> PyTree:
+    """Mixes the first `count` rows; those behind them are nobody's."""
+    if len(jax.tree.leaves(tree)[0]) == count:
+        return mix(tree)
+    mixed = mix(jax.tree.map(lambda x: x[:count], tree))
+    return jax.tree.map(lambda x, y: x.at[:count].set(y), tree, mixed)
+
+
+def in_clusters(mix: Callable, groups: int) -> Callable:
     """A function of `[groups, rows, ...]` as one of `[groups · rows, ...]`."""
 
     def apply(tree):

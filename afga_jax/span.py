@@ -16,13 +16,13 @@ from jax.flatten_util import ravel_pytree
 
 from afga_jax import cycle as cycles
 from afga_jax import rows
+from afga_jax.aggregate import server_step
 from afga_jax.cycle import Cycle
-from afga_jax.dealing import Dealt
-from afga_jax.execute import gather, my_share, over_clients
 from afga_jax.mixing import NoMixing
 from afga_jax.recipe import FederatedState, Model, Recipe, RoundInfo
 from afga_jax.schedule import Schedule
 from afga_jax.typing import Array, PyTree
+from afga_jax.update_rows import over_clients, over_lanes
 
 # Increments that are added in one pass over a model.
 _TOGETHER = 8
@@ -48,10 +48,10 @@ def reason_against(recipe: Recipe, params: PyTree) -> str | None:
 def run_cycle(cycle: Cycle, schedule: Schedule) -> tuple[FederatedState, RoundInfo]:
     """One cycle by a schedule, from one server model to the next.
 
-    Devices of `cycle.axis` share the lanes of each slot; all of them keep all
-    increments and do the rest alike.
+    Devices share the lanes of each slot; all of them keep all increments and do the
+    rest alike.
     """
-    recipe, state, axis = cycle.recipe, cycle.state, cycle.axis
+    recipe, state, mesh = cycle.recipe, cycle.state, cycle.mesh
     cumulative = isinstance(recipe.mixing, NoMixing)
     start, unravel = ravel_pytree(Model(state.params, state.stats, ()))
     clients = len(schedule.memory_client)
@@ -61,16 +61,19 @@ def run_cycle(cycle: Cycle, schedule: Schedule) -> tuple[FederatedState, RoundIn
     table = jnp.zeros((len(schedule.rows) + 1, len(start)), start.dtype)
     uploads = jnp.zeros((len(schedule.upload), len(start)), start.dtype)
     form = functools.partial(_form, schedule)
+    copied = cycles.copied_data(cycle)
 
     @jax.jit  # Traced once, for the shapes of the results and for the loop.
-    def step(inputs):
+    def step(inputs, data):
         client, step, change, memory, batch = inputs
         model = unravel(start + change)
-        increment, *rest = cycles.step_client(cycle, step, client, model, memory, batch)
+        increment, *rest = cycles.step_client(
+            cycle, step, client, model, memory, batch, data, client
+        )
         increment = increment._replace(shared=())
         if cumulative:
             increment = jax.tree.map(jnp.add, unravel(change), increment)
-        if axis is not None:
+        if mesh is not None:
             # One array to send, not one for each of the model's.
             increment = ravel_pytree(increment)[0]
         return increment, *rest
@@ -78,23 +81,32 @@ def run_cycle(cycle: Cycle, schedule: Schedule) -> tuple[FederatedState, RoundIn
     def slot(number, carry):
         table, uploads, memories, sums = carry
         at = jax.tree.map(lambda x: x[number], _lanes(schedule))
-        row, memory = at[2:4]
         batches = cycles.sent_batches(cycle, at[1], at[0])
-        client, of_step, _, mine, first, count = my_share(at, axis)
-        inputs = (
-            client,
-            of_step,
-            form(table, first, count),
-            rows.take(memories, mine),
-            my_share(batches, axis),
+
+        def run(lanes, table, memories, data):
+            (client, of_step, _, memory, first, count), batches = lanes
+            inputs = (
+                client,
+                of_step,
+                form(table, first, count),
+                rows.take(memories, memory),
+                batches,
+            )
+            # Padding comes last in a slot; with one lane there is none.
+            real = (client < recipe.clustering.num_clients).sum(dtype=jnp.int32)
+            several = schedule.client.shape[1] > 1
+            chunk = cycle.execution.chunk
+            return over_clients(
+                lambda one: step(one, data),
+                inputs,
+                chunk=chunk,
+                count=real if several else None,
+            )
+
+        increments, memory_now, *measured = over_lanes(
+            run, (at, batches), table, memories, copied, mesh=mesh
         )
-        # Padding comes last in a slot; with one lane there is none.
-        real = (client < recipe.clustering.num_clients).sum(dtype=jnp.int32)
-        lanes = schedule.client.shape[1]
-        results = over_clients(
-            step, inputs, chunk=recipe.chunk, count=real if lanes > 1 else None
-        )
-        increments, memory_now, *measured = gather(results, axis)
+        row, memory = at[2:4]
         table = _write(table, row, increments)
         memories = rows.put(memories, memory, memory_now)
         sums = jax.tree.map(lambda a, x: a + x.sum(0), sums, tuple(measured))
@@ -107,13 +119,17 @@ def run_cycle(cycle: Cycle, schedule: Schedule) -> tuple[FederatedState, RoundIn
         return table, uploads, memories, sums
 
     one = jax.tree.map(lambda x: x[0], memories)
-    batch = jax.eval_shape(lambda at: cycles.draw_batch(cycle, at, at), jnp.int32(0))
-    sent = batch if isinstance(cycle.data, Dealt) else None
-    zero = _no_sums(step, (jnp.int32(0), jnp.int32(0), start, one, sent))
+    batch = jax.eval_shape(
+        lambda at: jax.tree.map(lambda x: x[0], cycles.sent_batches(cycle, at, at)),
+        jnp.zeros(1, jnp.int32),
+    )
+    zero = _no_sums(step, (jnp.int32(0), jnp.int32(0), start, one, batch), copied)
     carry = (table, uploads, memories, zero)
     _, uploads, memories, sums = jax.lax.fori_loop(0, schedule.slots, slot, carry)
     memories = rows.take(memories, schedule.upload_memory)
-    state, moved = cycles.end(cycle, uploads, memories)
+    ids = cycle.plan.cycle(cycle.number).upload.reshape(-1)
+    weights = cycles.weights_of(cycle)
+    state, moved = server_step(recipe, state, ids, weights, uploads, memories)
     needed = (schedule.client < recipe.clustering.num_clients).sum(dtype=jnp.int32)
     return state, cycles.info(sums, needed, schedule.planned, moved)
 
@@ -189,6 +205,6 @@ def _upload(schedule: Schedule, form, table: Array, number: Array, uploads: Arra
     return uploads.at[schedule.upload[number]].set(formed[0], mode="drop")
 
 
-def _no_sums(step, inputs: PyTree) -> PyTree:
-    shapes = jax.eval_shape(step, inputs)
+def _no_sums(step, *inputs: PyTree) -> PyTree:
+    shapes = jax.eval_shape(step, *inputs)
     return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), tuple(shapes[2:]))

@@ -15,17 +15,16 @@ from jax.sharding import Mesh
 
 from afga_jax import checks, engine, gradient, program
 from afga_jax.algorithms import FederatedAlgorithm
-from afga_jax.dealing import can_be_dealt, deal
+from afga_jax.client_blocks import can_be_split, split
 from afga_jax.engine import Choice, Planner
+from afga_jax.execution import Execution
+from afga_jax.mesh import CLIENTS, blocks_of, make_mesh
 from afga_jax.participation import Plan
-from afga_jax.placement import CLIENTS, Placement, one_copy, placement
+from afga_jax.placement import Placement, one_copy, placement
 from afga_jax.program import AHEAD
 from afga_jax.recipe import FederatedState, RoundInfo
 from afga_jax.schedule import Schedule
 from afga_jax.typing import Array, ClientData, PyTree
-
-# Name of the axis of devices that share a slot.
-_LANES = "lanes"
 
 
 class Trainer:
@@ -163,9 +162,14 @@ class Trainer:
                     algorithm.init, out_shardings=self._placement.shardings("state")
                 )
             elif self.choice.devices > 1:
-                mesh = jax.make_mesh((self.choice.devices,), (_LANES,))
-                self._placement = Placement(mesh, _LANES)
-            self._run = program.compiled(self.algorithm, self._placement)
+                # The same devices in every run: those of the CPU.
+                mesh = make_mesh({CLIENTS: self.choice.devices}, jax.local_devices())
+                self._placement = placement(mesh, key, blocks=False)
+            execution = Execution(
+                chunk=algorithm.options.client_chunk,
+                mesh=self._placement and self._placement.mesh,
+            )
+            self._run = program.compiled(self.algorithm, execution, self._placement)
         return self.choice
 
     def _check_numbers(self, numbers: dict[str, float]) -> None:
@@ -211,13 +215,12 @@ class Trainer:
 
     def parts(self, data: ClientData) -> int:
         """Blocks over devices that the data are dealt to; 1: they stay together."""
-        shares = 1 if self.mesh is None else self.mesh.shape.get(CLIENTS, 1)
-        return shares if can_be_dealt(data, self.algorithm.recipe) else 1
+        return blocks_of(self.mesh) if can_be_split(data, self.algorithm.recipe) else 1
 
     def _dealt(self, data: ClientData) -> PyTree:
         parts = self.parts(data)
         recipe = self.algorithm.recipe
-        return data if parts == 1 else deal(data, recipe, parts, CLIENTS)
+        return data if parts == 1 else split(data, recipe, parts)
 
     def _prepared(self, data: ClientData) -> ClientData:
         """Pools the data of a centralised algorithm, once, before it is traced."""

@@ -6,8 +6,10 @@ from typing import NamedTuple
 
 import jax
 
-from afga_jax.dealing import can_be_dealt, deal
-from afga_jax.placement import make_mesh, placement
+from afga_jax.client_blocks import can_be_split, split
+from afga_jax.execution import Execution
+from afga_jax.mesh import CLIENTS, make_mesh
+from afga_jax.placement import placement
 
 _NAMES = ("all-gather", "all-reduce", "all-to-all", "collective-permute")
 _NAMES += ("reduce-scatter",)
@@ -24,28 +26,31 @@ class Collective(NamedTuple):
 
 def one_round(algorithm, data, key, devices):
     """A round of the dense engine, compiled for a mesh of so many devices."""
-    where = placement(make_mesh({"clients": devices}), key, blocks=True)
-    if devices > 1 and can_be_dealt(data, algorithm.recipe):
-        data = deal(data, algorithm.recipe, devices, where.axis)
-    specs = where.specs(data)
-    program = jax.shard_map(
-        functools.partial(algorithm.round, axis=where.axis),
-        mesh=where.mesh,
-        in_specs=(specs["key"], specs["state"], specs["data"], specs["key"]),
-        out_specs=(specs["state"], specs["key"]),
-        check_vma=False,
-    )
+    mesh = make_mesh({CLIENTS: devices})
+    where = placement(mesh, key, blocks=True)
+    if devices > 1 and can_be_split(data, algorithm.recipe):
+        data = split(data, algorithm.recipe, devices)
+
+    def placed(name, tree):
+        """Shapes of an argument, as they lie on the mesh."""
+        shape = lambda x, one: jax.ShapeDtypeStruct(  # noqa: E731
+            x.shape, x.dtype, sharding=one
+        )
+        return jax.tree.map(
+            lambda one, part: jax.tree.map(lambda x: shape(x, one), part),
+            where.shardings(name, data),
+            tree,
+        )
+
     state = jax.eval_shape(algorithm.init, key)
     plan = jax.eval_shape(algorithm.plan, key, 0)
-    put = lambda name, tree: jax.tree.map(  # noqa: E731
-        lambda one, part: jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=one), part
-        ),
-        where.shardings(name, data),
-        tree,
+    program = jax.jit(
+        functools.partial(algorithm.round, execution=Execution(mesh=mesh)),
+        donate_argnums=1,
+        out_shardings=(where.shardings("state"), where.shardings("key")),
     )
-    placed = (put("key", key), put("state", state), put("data", data), put("key", plan))
-    return jax.jit(program, donate_argnums=1).lower(*placed).compile()
+    arguments = [("key", key), ("state", state), ("data", data), ("key", plan)]
+    return program.lower(*(placed(*one) for one in arguments)).compile()
 
 
 def found(text):

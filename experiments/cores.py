@@ -8,7 +8,7 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from afga_jax import placement
+from afga_jax import mesh as meshes
 from afga_jax.config import Config
 from experiments import processes
 
@@ -17,7 +17,7 @@ def wanted(given: Mapping[str, Any]) -> int | None:
     """CPU devices that a user's choices ask for; None: nothing does."""
     if given.get("cpu_devices") or not given.get("mesh"):
         return given.get("cpu_devices")
-    devices = math.prod(placement.parse(given["mesh"]).values())
+    devices = math.prod(meshes.parse(given["mesh"]).values())
     return -(-devices // processes.count_of(given))
 
 
@@ -35,11 +35,11 @@ def mesh_of(config: Config, *, fill: bool = False) -> Mesh | None:
         return None
     axes = {"clients": jax.device_count()}
     if config.mesh is not None:
-        axes = placement.parse(config.mesh)
+        axes = meshes.parse(config.mesh)
     counts = {"clients": config.num_clients}
     if not fill:
         counts["seeds"] = config.num_seeds
-    return placement.make_mesh(axes, **counts)
+    return meshes.make_mesh(axes, **counts)
 
 
 def use(count: int | None = None) -> None:

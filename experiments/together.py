@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from afga_jax import placement
+from afga_jax import mesh as meshes
 from afga_jax.checkpoint import Checkpoints
 from afga_jax.config import Config
 from afga_jax.record import Record
@@ -44,7 +44,7 @@ def width(config: Config, at_most: int) -> int:
       at_most: What one program should hold, but for the devices of the mesh's axis
         `seeds`: these are filled evenly, if only by one run each.
     """
-    axes = {} if config.mesh is None else placement.parse(config.mesh)
+    axes = {} if config.mesh is None else meshes.parse(config.mesh)
     devices = axes.get("seeds", 1)
     least = devices // math.gcd(devices, config.num_seeds)
     return max(least, at_most - at_most % least)

@@ -9,9 +9,11 @@ import numpy as np
 import afga_jax
 import toy
 from afga_jax import corrections, data, engine, memory, program
+from afga_jax.client_blocks import can_be_split, split
 from afga_jax.data.assignment import stored
-from afga_jax.dealing import can_be_dealt, deal
-from afga_jax.placement import make_mesh, placement
+from afga_jax.execution import Execution
+from afga_jax.mesh import make_mesh
+from afga_jax.placement import placement
 from afga_jax.seeds import keys_of, seeded
 from benchmarks import collectives
 
@@ -73,8 +75,6 @@ NAMED = (
     "scaffold",
     "dsgd",
 )
-# Dealt to the devices evenly, wherever their models are.
-BALANCED = ("afga", "cafga", "hafed_active", "unequal clusters", "moments", "dsgd")
 
 
 def main():
@@ -83,10 +83,6 @@ def main():
     with jax.enable_x64(True):
         for name in CASES:
             compare(results["double"], name, (2, 4, 8) if name in NAMED else (4,))
-            if name in BALANCED:
-                expected = rounds(built(name), [None])[0]
-                even = apart(built(name, balance=True), (4,), expected)
-                results["double"][f"{name}, balanced"] = even
     for name in NAMED:
         compare(results["single"], name, (2, 4, 8))
     with jax.enable_x64(True):
@@ -95,7 +91,6 @@ def main():
         results["seeds"] = seeds_apart()
     for name in ("afga", "cafga", "star, mix first"):
         results["sent"][name] = sent(built(name), 2 if name == "cafga" else 8)
-    results["sent"]["balanced"] = sent(built("afga", balance=True), 2)
     print(json.dumps(results))
 
 
@@ -145,10 +140,11 @@ def rounds(algorithm, devices, data=None):
             where = placement(mesh, key, blocks=choice.engine == "dense")
         given = {"key": key, "state": start, "data": data}
         if where is not None:
-            if can_be_dealt(data, algorithm.recipe):
-                given["data"] = deal(data, algorithm.recipe, number, "clients")
+            if can_be_split(data, algorithm.recipe):
+                given["data"] = split(data, algorithm.recipe, number)
             given = {name: where.put(name, one) for name, one in given.items()}
-        run = program.compiled(algorithm, where)
+        execution = Execution(mesh=where and where.mesh)
+        run = program.compiled(algorithm, execution, where)
         result = run(given.pop("key"), **given, plans=plans, begin=0, rounds=ROUNDS)
         ended.append(jax.device_get(result))
     return ended

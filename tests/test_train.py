@@ -8,7 +8,7 @@ import pytest
 
 import afga_jax
 import toy
-from afga_jax.execute import over_clients
+from afga_jax.update_rows import over_clients
 
 KEY = jax.random.key(5)
 OPTIONS = {"num_clients": 8, "active": 3, "local_steps": 2}

@@ -19,6 +19,7 @@ from afga_jax import span
 from afga_jax.algorithms.compose import compose, warn_if_nothing_mixes
 from afga_jax.algorithms.options import NUMBERS, Options, make_options
 from afga_jax.algorithms.registry import ALGORITHMS, Algorithm, defaults, lookup
+from afga_jax.execution import Execution
 from afga_jax.participation import Plan, make_plan
 from afga_jax.recipe import FederatedState, Recipe, RoundInfo
 from afga_jax.rounds import init_state, run_round
@@ -48,7 +49,8 @@ class FederatedAlgorithm(NamedTuple):
       init: `(key, **numbers) -> state`; numbers such as `local_lr` override the built
         ones without compiling again.
       plan: `(key, round) -> Plan`: who takes part in a round; works in and out of jit.
-      round: `(key, state, data, plan=None, schedule=None, axis=None) -> (state, info)`;
+      round: `(key, state, data, plan=None, schedule=None, *, execution=...) -> (state,
+        info)`;
         `key` is the run's key, the same for all rounds. With a schedule
         (`afga_jax.engine`) the span engine runs it, otherwise the dense one; `Trainer`
         decides by itself.
@@ -115,10 +117,11 @@ def build(
         data: ClientData,
         plan: Plan | None = None,
         schedule: Schedule | None = None,
-        axis: str | None = None,
+        *,
+        execution: Execution = Execution(),
     ) -> tuple[FederatedState, RoundInfo]:
-        recipe_now = recipe_at(state.numbers, state.round)
-        return run_round(recipe_now, task, key, state, data, plan, schedule, axis)
+        now = recipe_at(state.numbers, state.round)
+        return run_round(now, task, key, state, data, plan, schedule, execution)
 
     if chosen.engine == "span":
         _check_span(recipe, task)

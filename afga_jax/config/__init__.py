@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from afga_jax import placement
+from afga_jax import mesh as meshes
 from afga_jax.algorithms import ALGORITHMS
 from afga_jax.config.fields import (
     GROUPS,
@@ -245,7 +245,7 @@ class Config:
                 "both set the number of active clients: leave one out."
             )
         if self.mesh is not None:
-            placement.parse(self.mesh)
+            meshes.parse(self.mesh)
         if self.stop_at_target and self.target is None:
             raise ValueError("stop_at_target needs a target: set target, e.g. 0.78.")
 

@@ -7,7 +7,7 @@ from jax.sharding import PartitionSpec
 
 import afga_jax
 import toy
-from afga_jax import data, dealing
+from afga_jax import client_blocks, data
 from afga_jax.data import samples
 from afga_jax.data.assignment import members, stored
 from afga_jax.data.clients import client_data
@@ -69,7 +69,7 @@ def test_each_device_has_its_own_clients_samples(clients, blocks):
 
 def test_rows_that_stay_where_they_are():
     def rows(name, **options):
-        found = dealing.rows_of(build(name, **options).recipe)
+        found = client_blocks.row_order(build(name, **options).recipe)
         return None if found is None else found.tolist()
 
     everybody = list(range(CLIENTS))
@@ -87,23 +87,21 @@ def test_rows_that_stay_where_they_are():
     assert rows("fedcluster", num_clusters=2, participation=0.5) is None
 
 
-def test_what_is_dealt_and_what_is_copied(clients):
+def test_what_lies_in_blocks_and_what_is_copied(clients):
     recipe = build("cafga", num_clusters=2, active=2).recipe
-    assert dealing.can_be_dealt(clients, recipe)
-    dealt = dealing.deal(clients, recipe, 2, "clients")
-    assert dealt.aligned
-    np.testing.assert_array_equal(dealt.sizes, clients.sizes)
-    assert dealt.place[CLIENTS] == CLIENTS
-    spec = dealing.specs(dealt)
+    assert client_blocks.can_be_split(clients, recipe)
+    blocks = client_blocks.split(clients, recipe, 2)
+    assert blocks.aligned
+    np.testing.assert_array_equal(blocks.sizes, clients.sizes)
+    assert blocks.place[CLIENTS] == CLIENTS
+    spec = client_blocks.specs(blocks)
     assert (spec.own, spec.sizes) == (PartitionSpec("clients"), PartitionSpec())
-    assert not dealing.deal(clients, build("fedavg").recipe, 2, "clients").aligned
-    with pytest.raises(ValueError, match="cannot be pooled"):
-        dealt.pooled()
+    assert not client_blocks.split(clients, build("fedavg").recipe, 2).aligned
     # One client that holds everything, data of one's own, samples that are computed.
-    assert not dealing.can_be_dealt(clients, build("sgd").recipe)
-    assert not dealing.can_be_dealt(toy.clients(CLIENTS), recipe)
+    assert not client_blocks.can_be_split(clients, build("sgd").recipe)
+    assert not client_blocks.can_be_split(toy.clients(CLIENTS), recipe)
     digits = data.digits()
     held = data.partition.build("overlap", digits.train_targets, 6, client_size=4)
     computed = data.from_dataset(digits, held, batch_size=2)
-    assert not dealing.can_be_dealt(computed, recipe)
-    assert dealing.specs(computed) == PartitionSpec()
+    assert not client_blocks.can_be_split(computed, recipe)
+    assert client_blocks.specs(computed) == PartitionSpec()

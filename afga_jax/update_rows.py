@@ -1,0 +1,264 @@
+"""How a step that is written for one client runs for those who take it.
+
+The one place that knows about vmap, chunks and devices: on a mesh each device updates
+the rows that lie on it.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from afga_jax import rows
+from afga_jax.mesh import CLIENTS, COPIED, ROWS, blocks_of, over_blocks
+from afga_jax.platform import on_cpu
+from afga_jax.typing import Array, PyTree
+
+
+def update_rows(
+    step: Callable[..., tuple[PyTree, PyTree, PyTree]],
+    models: PyTree,
+    memories: PyTree,
+    place: Array,
+    count: Array | None,
+    inputs: PyTree,
+    data: PyTree,
+    *,
+    in_blocks: bool = False,
+    read: PyTree = None,
+    chunk: int | None = None,
+    mesh: Mesh | None = None,
+) -> tuple[PyTree, PyTree, PyTree]:
+    """Steps the clients at some rows: adds to their models, replaces their memories.
+
+    Args:
+      step: `(model, memory, input, data, row) -> (increment, memory, measured)`, for
+        one client.
+      models: `[rows, ...]`, to which increments are added.
+      memories: `[rows, ...]`.
+      place: Rows of the clients that step, each at most once, `[listed]`; past the last
+        row is padding.
+      count: Only the first so many are real; None: all.
+      inputs: Of each listed client, `[listed, ...]`.
+      data: The clients'.
+      in_blocks: Whether the data lie in blocks with the rows: then a step is given its
+        device's block, and its row in it.
+      read: The models that clients step from, `[rows, ...]`; None: `models`.
+      chunk: Clients that run side by side on a device; None: by platform.
+      mesh: Devices that share the rows; None: one has all.
+
+    Returns:
+      Models, memories, and the sums of what was measured, one for each device.
+    """
+
+    def block(models, memories, read, data, place, count, inputs, usual=None):
+        """On one device, with places among its own rows."""
+        at = lambda tree: rows.take(tree, place)  # noqa: E731
+        increments, memory, measured = over_clients(
+            lambda one: step(*one[:3], data, one[3]),
+            (at(models if read is None else read), at(memories), inputs, place),
+            chunk=chunk,
+            count=count,
+            usual=usual,
+        )
+        models = rows.add(models, place, increments)
+        memories = rows.put(memories, place, memory)
+        return models, memories, jax.tree.map(lambda x: x.sum(0), measured)
+
+    if mesh is None:
+        return block(models, memories, read, data, place, count, inputs)
+    # How many of the list a device has on average.
+    usual = -(-len(place) // blocks_of(mesh))
+
+    def here(models, memories, read, data, place, count, inputs):
+        size = len(jax.tree.leaves(models)[0])
+        local, order, number = _lying_here(size, place, count)
+        inputs = rows.take(inputs, order)
+        *updated, sums = block(
+            models, memories, read, data, local, number, inputs, usual
+        )
+        return *updated, jax.tree.map(lambda x: x[None], sums)
+
+    in_specs = (ROWS, ROWS, ROWS, ROWS if in_blocks else COPIED, *[COPIED] * 3)
+    return over_blocks(here, mesh, in_specs, ROWS)(
+        models, memories, read, data, place, count, inputs
+    )
+
+
+def uploaded_rows(
+    tree: PyTree,
+    place: Array,
+    ids: Array,
+    weights: Array,
+    *,
+    nobody: int,
+    mesh: Mesh | None = None,
+) -> tuple[PyTree, Array, Array]:
+    """What lies at some rows; on a mesh all rows, since none should move.
+
+    Args:
+      tree: `[rows, ...]`.
+      place: Rows of the uploading clients, `[uploads]`; past the last row is padding.
+      ids: Of the uploading clients, `[uploads]`.
+      weights: Of the uploads.
+      nobody: The id of rows whose clients do not upload; their weight is zero.
+      mesh: Devices that share the rows.
+
+    Returns:
+      Rows with their ids and weights.
+    """
+    if mesh is None:
+        return rows.take(tree, place), ids, weights
+    count = len(jax.tree.leaves(tree)[0])
+    all_ids = jnp.full(count, nobody, ids.dtype).at[place].set(ids, mode="drop")
+    all_weights = jnp.zeros(count, weights.dtype).at[place].set(weights, mode="drop")
+    return tree, all_ids, all_weights
+
+
+def rows_from_blocks(
+    function: Callable[..., PyTree],
+    own: PyTree,
+    block: int,
+    place: Array,
+    count: Array | None,
+    inputs: PyTree,
+    *,
+    chunk: int | None = None,
+    mesh: Mesh,
+) -> PyTree:
+    """What each device computes from its block for some clients, on every device.
+
+    Args:
+      function: `(own, row, input) -> result`, for one client and its row in the block.
+      own: What lies in blocks.
+      block: Rows of a block.
+      place: Of the clients among all rows, `[listed]`.
+      count: Only the first so many are real; None: all.
+      inputs: Of each listed client, `[listed, ...]`.
+      chunk: Clients that run side by side on a device; None: by platform.
+      mesh: Devices that hold the blocks.
+
+    Returns:
+      Results `[listed, ...]`.
+    """
+
+    def here(own, place, count, inputs):
+        local, order, number = _lying_here(block, place, count)
+        results = over_clients(
+            lambda one: function(own, *one),
+            (local, rows.take(inputs, order)),
+            chunk=chunk,
+            count=number,
+        )
+        shape = lambda x: jnp.zeros((len(place), *x.shape[1:]), x.dtype)  # noqa: E731
+        at = jnp.where(jnp.arange(len(order)) < number, order, len(place))
+        listed = rows.put(jax.tree.map(shape, results), at, results)
+        return jax.lax.psum(listed, CLIENTS)
+
+    in_specs = (ROWS, COPIED, COPIED, COPIED)
+    return over_blocks(here, mesh, in_specs, COPIED)(own, place, count, inputs)
+
+
+def over_clients(
+    function: Callable[[PyTree], PyTree],
+    inputs: PyTree,
+    *,
+    chunk: int | None = None,
+    count: Array | None = None,
+    usual: int | None = None,
+) -> PyTree:
+    """Applies `function` to every row of `inputs`.
+
+    Args:
+      function: Written for one client.
+      inputs: Leaves are `[clients, ...]`.
+      chunk: Clients that run side by side; None: one at a time on CPU, where a batched
+        weight turns a convolution into a slow grouped one, all at once elsewhere.
+      count: Only the first `count` rows are real. The others cost nothing beyond the
+        last chunk, and their results are zero whatever was computed.
+      usual: How many rows are real as a rule, where that is known: then not all but so
+        many run at once on an accelerator.
+
+    Returns:
+      Results with leaves `[clients, ...]`.
+    """
+    total = len(jax.tree.leaves(inputs)[0])
+    if chunk is None:
+        chunk = 1 if on_cpu() else usual or total
+    chunk = min(chunk, total)
+    if count is not None:
+        # Traced once, for the shapes of the results and for the loop.
+        return _first(jax.jit(function), inputs, total, chunk, count)
+    if chunk == 1:
+        return jax.lax.map(function, inputs)
+    if chunk == total:
+        return jax.vmap(function)(inputs)
+    return jax.lax.map(function, inputs, batch_size=chunk)
+
+
+def over_lanes(
+    function: Callable[..., PyTree],
+    lanes: PyTree,
+    *copied: PyTree,
+    mesh: Mesh | None = None,
+) -> PyTree:
+    """Applies `function` to all lanes of a slot, shared by the devices.
+
+    Args:
+      function: Of some lanes, `[lanes, ...]`, and of what every device has.
+      lanes: Their number is a multiple of the devices.
+      *copied: What every device has.
+      mesh: Devices that share the lanes; each gets all results.
+    """
+    if mesh is None:
+        return function(lanes, *copied)
+
+    def here(lanes, *copied):
+        return jax.lax.all_gather(function(lanes, *copied), CLIENTS, tiled=True)
+
+    in_specs = (ROWS, *[COPIED] * len(copied))
+    return over_blocks(here, mesh, in_specs, COPIED)(lanes, *copied)
+
+
+def _lying_here(
+    size: int, place: Array, count: Array | None
+) -> tuple[Array, Any, Array]:
+    """Rows of this device's block: local places, positions in the list, their number.
+
+    Those that lie here come first; the others are past the last row.
+    """
+    local = place - jax.lax.axis_index(CLIENTS) * size
+    here = (local >= 0) & (local < size)
+    if count is not None:
+        here &= jnp.arange(len(place)) < count
+    order = jnp.argsort(~here, stable=True)[: min(len(place), size)]
+    return jnp.where(here, local, size)[order], order, here.sum(dtype=jnp.int32)
+
+
+def _first(function, inputs, total: int, chunk: int, count: Array) -> PyTree:
+    shapes = jax.eval_shape(function, jax.tree.map(lambda x: x[0], inputs))
+    results = jax.tree.map(lambda x: jnp.zeros((total, *x.shape), x.dtype), shapes)
+
+    def run(number, results):
+        # The last chunk is moved back to end with the rows; rows that ran before run
+        # again with the same result.
+        start = jnp.minimum(number * chunk, total - chunk)
+        slice_ = lambda x: jax.lax.dynamic_slice_in_dim(x, start, chunk)  # noqa: E731
+        rows = jax.tree.map(slice_, inputs)
+        if chunk == 1:
+            one = function(jax.tree.map(lambda x: x[0], rows))
+            new = jax.tree.map(lambda x: x[None], one)
+        else:
+            new = jax.vmap(function)(rows)
+        real = start + jnp.arange(chunk) < count
+
+        def put(all_rows, rows):
+            keep = real.reshape(-1, *[1] * (rows.ndim - 1))
+            rows = jnp.where(keep, rows, jnp.zeros_like(rows))
+            return jax.lax.dynamic_update_slice_in_dim(all_rows, rows, start, 0)
+
+        return jax.tree.map(put, results, new)
+
+    return jax.lax.fori_loop(0, (count + chunk - 1) // chunk, run, results)
