@@ -14,6 +14,7 @@ from afga_jax.aggregate import server_step
 from afga_jax.client import client_step
 from afga_jax.dealing import Dealt, on_this_device
 from afga_jax.execute import over_clients
+from afga_jax.execution import Execution
 from afga_jax.participation import Plan
 from afga_jax.recipe import FederatedState, Memory, Model, Recipe, RoundInfo
 from afga_jax.shares import Held, everything
@@ -34,6 +35,7 @@ class Cycle(NamedTuple):
     plan: Plan
     number: Array | int
     axis: str | None = None
+    execution: Execution = Execution()
 
 
 def fresh(
@@ -121,7 +123,7 @@ def sent_batches(
     drawn = over_clients(
         lambda at: draw_batch(cycle, *at),
         (steps[order], clients[order]),
-        chunk=cycle.recipe.chunk,
+        chunk=cycle.execution.chunk,
         count=here.sum(dtype=jnp.int32),
     )
     return data.share.total(rows.put(jax.tree.map(jnp.zeros_like, drawn), order, drawn))

@@ -2,8 +2,7 @@
 
 Client models are one pytree with a leading axis of clients. Only the clients that
 compute are taken out of it, stepped, and put back; gossip then mixes all of it. On an
-axis of devices each holds a block of the rows and steps the clients that it holds, or
-as many as the others (`turns`).
+axis of devices each holds a block of the rows and steps the clients that it holds.
 """
 
 import dataclasses
@@ -20,8 +19,7 @@ from afga_jax.cycle import Cycle, fresh, step_client
 from afga_jax.execute import over_clients
 from afga_jax.mixing import positions
 from afga_jax.recipe import FederatedState, Memory, Model, Recipe, RoundInfo
-from afga_jax.shares import Held, Share
-from afga_jax.turns import turns
+from afga_jax.shares import Share
 from afga_jax.typing import Array, PyTree
 
 
@@ -63,9 +61,9 @@ def _local_step(cycle: Cycle, holders: Array | None, share: Share, carry, inputs
     (models, memories), (step, active, count) = carry, inputs
     recipe, num_clients = cycle.recipe, cycle.recipe.clustering.num_clients
     place = positions(holders, active, num_clients)
-    turn = turns(share, place, count, balanced=recipe.balance)
+    turn = share.held(place, count)
     batches = None
-    if not (isinstance(turn, Held) and cycles.has_own_data(cycle)):
+    if not cycles.has_own_data(cycle):
         batches = turn.pick_rows(cycles.sent_batches(cycle, step, active, count))
     active = turn.pick(active, num_clients)
     mix = recipe.mixing.at(cycle.plan, step, cycle.number).on(share)
@@ -77,7 +75,7 @@ def _local_step(cycle: Cycle, holders: Array | None, share: Share, carry, inputs
     increments, memory, losses, metrics = over_clients(
         lambda inputs: step_client(cycle, step, *inputs),
         (active, chosen, turn.take(memories), batches),
-        chunk=recipe.chunk,
+        chunk=cycle.execution.chunk,
         count=turn.count,
         usual=turn.usual,
     )

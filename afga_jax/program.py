@@ -8,17 +8,23 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from afga_jax.algorithms import FederatedAlgorithm
+from afga_jax.execution import Execution
 from afga_jax.placement import Placement
 
 #: Rounds of a block: planned by the host while those before run.
 AHEAD = 8
 
 
-def compiled(algorithm: FederatedAlgorithm, where: Placement | None) -> Callable:
+def compiled(
+    algorithm: FederatedAlgorithm,
+    where: Placement | None,
+    execution: Execution = Execution(),
+) -> Callable:
     """The program of some rounds; on a mesh, its devices share the work."""
     jit = functools.partial(jax.jit, donate_argnames="state")
+    some_rounds = functools.partial(_rounds, algorithm, execution)
     if where is None:
-        return jit(functools.partial(_rounds, algorithm))
+        return jit(some_rounds)
     nowhere = PartitionSpec()
 
     def rounds(key, **arguments):
@@ -26,7 +32,7 @@ def compiled(algorithm: FederatedAlgorithm, where: Placement | None) -> Callable
         names = {name: specs[name] for name in ("state", "data", "plans")}
         names |= {"begin": nowhere, "rounds": nowhere}
         shared = jax.shard_map(
-            lambda key, all_: _rounds(algorithm, key, axis=where.axis, **all_),
+            lambda key, all_: some_rounds(key, axis=where.axis, **all_),
             mesh=where.mesh,
             in_specs=(specs["key"], names),
             out_specs=(specs["state"], specs["infos"]),
@@ -38,14 +44,14 @@ def compiled(algorithm: FederatedAlgorithm, where: Placement | None) -> Callable
     return jit(rounds)
 
 
-def _rounds(algorithm, key, *, state, data, plans, begin, rounds, axis=None):
+def _rounds(algorithm, execution, key, *, state, data, plans, begin, rounds, axis=None):
     """`rounds` rounds from the `begin`-th of a block, whose plans are given."""
     # So that it is traced once, for the shapes and for the loop.
-    round_ = jax.jit(algorithm.round, static_argnames="axis")
+    round_ = jax.jit(algorithm.round, static_argnames=("axis", "execution"))
 
     def one(number, state):
         plan, schedule = jax.tree.map(lambda x: x[begin + number], plans)
-        return round_(key, state, data, plan, schedule, axis=axis)
+        return round_(key, state, data, plan, schedule, axis=axis, execution=execution)
 
     shape = jax.eval_shape(one, jnp.int32(0), state)[1]
     empty = jax.tree.map(lambda x: jnp.zeros((AHEAD, *x.shape), x.dtype), shape)

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 
 from afga_jax import dense, keys, rows, span
 from afga_jax.cycle import Cycle, fresh
+from afga_jax.execution import Execution
 from afga_jax.participation import Plan, make_plan
 from afga_jax.recipe import FederatedState, Recipe, RoundInfo
 from afga_jax.schedule import Schedule
@@ -53,6 +54,7 @@ def run_round(
     plan: Plan | None = None,
     schedule: Schedule | None = None,
     axis: str | None = None,
+    execution: Execution = Execution(),
 ) -> tuple[FederatedState, RoundInfo]:
     """One round; see the module.
 
@@ -65,6 +67,7 @@ def run_round(
       plan: Who takes part; None: drawn from the key and the round.
       schedule: For the span engine, of this plan, `[cycles, ...]`; None: dense.
       axis: Of devices that share the span engine's slots, inside `shard_map`.
+      execution: How the clients' steps run.
     """
     if plan is None:
         plan = make_plan(recipe.participation, recipe.order, key, state.round)
@@ -73,7 +76,7 @@ def run_round(
     _check_population(recipe, data)
 
     def cycle(state, number):
-        now = Cycle(recipe, task, key, state, data, plan, number, axis)
+        now = Cycle(recipe, task, key, state, data, plan, number, axis, execution)
         if schedule is None:
             return dense.run_cycle(now)
         return span.run_cycle(now, jax.tree.map(lambda x: x[number], schedule))

@@ -92,7 +92,10 @@ def run_cycle(cycle: Cycle, schedule: Schedule) -> tuple[FederatedState, RoundIn
         real = (client < recipe.clustering.num_clients).sum(dtype=jnp.int32)
         lanes = schedule.client.shape[1]
         results = over_clients(
-            step, inputs, chunk=recipe.chunk, count=real if lanes > 1 else None
+            step,
+            inputs,
+            chunk=cycle.execution.chunk,
+            count=real if lanes > 1 else None,
         )
         increments, memory_now, *measured = gather(results, axis)
         table = _write(table, row, increments)

@@ -11,12 +11,12 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh
 
 from afga_jax import checks, engine, gradient, program
 from afga_jax.algorithms import FederatedAlgorithm
 from afga_jax.dealing import can_be_dealt, deal
 from afga_jax.engine import Choice, Planner
+from afga_jax.execution import Execution
 from afga_jax.participation import Plan
 from afga_jax.placement import CLIENTS, Placement, one_copy, placement
 from afga_jax.program import AHEAD
@@ -33,10 +33,9 @@ class Trainer:
 
     Args:
       algorithm: From `build`.
+      execution: How rounds are computed: the engine, and on which devices.
       capacity: The largest number of rounds in one call of `run`, a guard. One program
         serves any number: rounds run in blocks, and how many of a block is an argument.
-      mesh: Devices that share the clients and the seeds, from `placement.make_mesh`;
-        None: one, or those of the CPU where that is faster.
 
     Attributes:
       choice: The engine that runs the rounds, and why; None before it is known.
@@ -45,15 +44,16 @@ class Trainer:
     def __init__(
         self,
         algorithm: FederatedAlgorithm,
+        execution: Execution = Execution(),
         *,
         capacity: int = 100,
-        mesh: Mesh | None = None,
     ):
         checks.integer("capacity", capacity)
-        self.algorithm = algorithm
+        if execution.engine == "span":
+            engine.check_span(algorithm)
+        self.algorithm, self.execution = algorithm, execution
         self.capacity = capacity
         self.choice: Choice | None = None
-        self.mesh = mesh
         self._planner: Planner
         self._run: Any
         self._started: dict[Any, Any] = {}
@@ -153,19 +153,22 @@ class Trainer:
                 work = functools.partial(
                     gradient.count, algorithm.task, data, full_batch=full
                 )
-            sizes = {} if self.mesh is None else dict(self.mesh.shape)
-            shares = None if self.mesh is None else sizes.get(CLIENTS, 1)
-            self.choice, self._planner = engine.choose(algorithm, key, work, shares)
-            if self.mesh is not None:
+            mesh = self.execution.mesh
+            self.choice, self._planner = engine.choose(
+                algorithm, key, self.execution, work
+            )
+            if mesh is not None:
                 blocks = self.choice.engine == "dense"
-                self._placement = placement(self.mesh, key, blocks=blocks)
+                self._placement = placement(mesh, key, blocks=blocks)
                 self._init = jax.jit(
                     algorithm.init, out_shardings=self._placement.shardings("state")
                 )
             elif self.choice.devices > 1:
                 mesh = jax.make_mesh((self.choice.devices,), (_LANES,))
                 self._placement = Placement(mesh, _LANES)
-            self._run = program.compiled(self.algorithm, self._placement)
+            self._run = program.compiled(
+                self.algorithm, self._placement, self.execution
+            )
         return self.choice
 
     def _check_numbers(self, numbers: dict[str, float]) -> None:
@@ -211,7 +214,8 @@ class Trainer:
 
     def parts(self, data: ClientData) -> int:
         """Blocks over devices that the data are dealt to; 1: they stay together."""
-        shares = 1 if self.mesh is None else self.mesh.shape.get(CLIENTS, 1)
+        mesh = self.execution.mesh
+        shares = 1 if mesh is None else mesh.shape.get(CLIENTS, 1)
         return shares if can_be_dealt(data, self.algorithm.recipe) else 1
 
     def _dealt(self, data: ClientData) -> PyTree:
@@ -229,7 +233,12 @@ class Trainer:
 
 
 def fit(
-    algorithm: FederatedAlgorithm, data: ClientData, *, key: Array, rounds: int
+    algorithm: FederatedAlgorithm,
+    data: ClientData,
+    *,
+    key: Array,
+    rounds: int,
+    execution: Execution = Execution(),
 ) -> tuple[FederatedState, RoundInfo]:
     """Trains from scratch; the shortest way to a result.
 
@@ -238,13 +247,14 @@ def fit(
       data: The clients' data; no client may be empty.
       key: The run's key; everything random follows from it.
       rounds: R.
+      execution: How rounds are computed.
 
     Returns:
       The final state, and the diagnostics with a leading axis of rounds.
     """
     checks.integer("rounds", rounds)
     check_clients(data, algorithm.options.num_clients)
-    trainer = Trainer(algorithm, capacity=rounds)
+    trainer = Trainer(algorithm, execution, capacity=rounds)
     return trainer.run(key, trainer.init(key), data, rounds)
 
 

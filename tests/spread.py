@@ -11,6 +11,7 @@ import toy
 from afga_jax import corrections, data, engine, memory, program
 from afga_jax.data.assignment import stored
 from afga_jax.dealing import can_be_dealt, deal
+from afga_jax.execution import Execution
 from afga_jax.placement import make_mesh, placement
 from afga_jax.seeds import keys_of, seeded
 from benchmarks import collectives
@@ -73,8 +74,6 @@ NAMED = (
     "scaffold",
     "dsgd",
 )
-# Dealt to the devices evenly, wherever their models are.
-BALANCED = ("afga", "cafga", "hafed_active", "unequal clusters", "moments", "dsgd")
 
 
 def main():
@@ -83,28 +82,22 @@ def main():
     with jax.enable_x64(True):
         for name in CASES:
             compare(results["double"], name, (2, 4, 8) if name in NAMED else (4,))
-            if name in BALANCED:
-                expected = rounds(built(name), [None])[0]
-                even = apart(built(name, balance=True), (4,), expected)
-                results["double"][f"{name}, balanced"] = even
     for name in NAMED:
         compare(results["single"], name, (2, 4, 8))
     with jax.enable_x64(True):
-        copied = rounds(built("afga"), [None, 4], toy.clients(CLIENTS))
+        copied = rounds(built("afga"), [None, 4], data=toy.clients(CLIENTS))
         results["copied"] = worst(*reversed(copied))
         results["seeds"] = seeds_apart()
     for name in ("afga", "cafga", "star, mix first"):
         results["sent"][name] = sent(built(name), 2 if name == "cafga" else 8)
-    results["sent"]["balanced"] = sent(built("afga", balance=True), 2)
     print(json.dumps(results))
 
 
-def built(name, **more):
+def built(name):
     algo, options = CASES[name]
     full = options.get("full_batch", False)
     task = toy.logistic(norm=not full)
-    more = {"engine": "dense", **options, **more}
-    return afga_jax.build(algo, task, num_clients=CLIENTS, local_lr=0.5, **more)
+    return afga_jax.build(algo, task, num_clients=CLIENTS, local_lr=0.5, **options)
 
 
 def clients():
@@ -118,22 +111,24 @@ def clients():
 
 def compare(results, name, devices):
     """Both engines on several devices, with the dense one on one."""
-    expected = rounds(built(name), [None])[0]
-    results[name] = apart(built(name), devices, expected)
+    algorithm = built(name)
+    expected = rounds(algorithm, [None])[0]
+    results[name] = apart(algorithm, devices, expected)
     if name in SPANNED:
-        spanned = built(name, engine="span", wave_width=8)
-        results[f"{name}, span"] = apart(spanned, devices, expected)
+        results[f"{name}, span"] = apart(algorithm, devices, expected, "span", 8)
 
 
-def apart(algorithm, devices, expected):
+def apart(algorithm, devices, expected, *how):
     """Of everything after three rounds, from one device's dense engine."""
-    return [worst(one, expected) for one in rounds(algorithm, devices)]
+    return [worst(one, expected) for one in rounds(algorithm, devices, *how)]
 
 
-def rounds(algorithm, devices, data=None):
+def rounds(algorithm, devices, engine_="dense", width=None, data=None):
     """State and diagnostics on each number of devices; None: without a mesh."""
     key, data = jax.random.key(KEY), clients() if data is None else data
-    choice, planner = engine.choose(algorithm, key, shares=devices[-1])
+    mesh = devices[-1] and make_mesh({"clients": devices[-1]}, clients=CLIENTS)
+    execution = Execution(engine_, slot_width=width, mesh=mesh)
+    choice, planner = engine.choose(algorithm, key, execution)
     assert choice.devices == (devices[-1] or 1)
     plans = planner(key, range(8))
     start = jax.device_get(jax.jit(algorithm.init)(key))
@@ -171,7 +166,8 @@ def seeds_apart():
     ended = []
     for axes in (None, {"seeds": 2, "clients": 4}):
         mesh = axes and make_mesh(axes, clients=CLIENTS, seeds=2)
-        trainer = afga_jax.Trainer(seeded(built("scaffold")), mesh=mesh)
+        execution = Execution("dense", mesh=mesh)
+        trainer = afga_jax.Trainer(seeded(built("scaffold")), execution)
         state = trainer.start(keys, data)
         for number in (1, 2):
             state, seen = trainer.run(keys, state, data, number)

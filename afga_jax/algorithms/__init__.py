@@ -15,10 +15,10 @@ from afga_jax.algorithms import (  # isort: skip
     fedcluster,
     decentralized,
 )
-from afga_jax import span
 from afga_jax.algorithms.compose import compose, warn_if_nothing_mixes
 from afga_jax.algorithms.options import NUMBERS, Options, make_options
 from afga_jax.algorithms.registry import ALGORITHMS, Algorithm, defaults, lookup
+from afga_jax.execution import Execution
 from afga_jax.participation import Plan, make_plan
 from afga_jax.recipe import FederatedState, Recipe, RoundInfo
 from afga_jax.rounds import init_state, run_round
@@ -48,10 +48,10 @@ class FederatedAlgorithm(NamedTuple):
       init: `(key, **numbers) -> state`; numbers such as `local_lr` override the built
         ones without compiling again.
       plan: `(key, round) -> Plan`: who takes part in a round; works in and out of jit.
-      round: `(key, state, data, plan=None, schedule=None, axis=None) -> (state, info)`;
-        `key` is the run's key, the same for all rounds. With a schedule
-        (`afga_jax.engine`) the span engine runs it, otherwise the dense one; `Trainer`
-        decides by itself.
+      round: `(key, state, data, plan=None, schedule=None, axis=None, *,
+        execution=Execution()) -> (state, info)`; `key` is the run's key, the same for
+        all rounds. With a schedule (`afga_jax.engine`) the span engine runs it,
+        otherwise the dense one; `Trainer` decides by itself.
       recipe: The choices that make the algorithm.
       options: What it was built with.
       task: What is minimised.
@@ -116,23 +116,17 @@ def build(
         plan: Plan | None = None,
         schedule: Schedule | None = None,
         axis: str | None = None,
+        *,
+        execution: Execution = Execution(),
     ) -> tuple[FederatedState, RoundInfo]:
         recipe_now = recipe_at(state.numbers, state.round)
-        return run_round(recipe_now, task, key, state, data, plan, schedule, axis)
+        return run_round(
+            recipe_now, task, key, state, data, plan, schedule, axis, execution
+        )
 
-    if chosen.engine == "span":
-        _check_span(recipe, task)
     shape = jax.eval_shape(plan, jax.random.key(0), 0)
     warn_if_nothing_mixes(recipe, shape.cycles.active.shape[-1])
     return FederatedAlgorithm(init, plan, round, recipe, chosen, task)
-
-
-def _check_span(recipe: Recipe, task: Task) -> None:
-    params, _ = jax.eval_shape(task.init, jax.random.key(0))
-    if reason := span.reason_against(recipe, params):
-        raise ValueError(
-            f"engine = 'span', but it must be 'dense' or 'auto' here: {reason}."
-        )
 
 
 def _traced_numbers(options: Options) -> tuple[str, ...]:
