@@ -14,6 +14,7 @@ from afga_jax.algorithms import (
     defaults,
 )
 from afga_jax.evaluate import evaluate
+from afga_jax.execution import Execution
 from afga_jax.kernels import gossip
 from afga_jax.recipe import FederatedState, Recipe, RoundInfo
 from afga_jax.server import (
@@ -34,6 +35,7 @@ __all__ = [
     "ALGORITHMS",
     "Batch",
     "ClientData",
+    "Execution",
     "FederatedAlgorithm",
     "FederatedState",
     "Options",

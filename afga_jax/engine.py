@@ -19,10 +19,12 @@ from afga_jax import cost, gradient, memory, schedule, span
 from afga_jax.algorithms import FederatedAlgorithm
 from afga_jax.cost import Cost
 from afga_jax.cycle import is_stateful
+from afga_jax.execution import Execution
 from afga_jax.gradient import Work
 from afga_jax.memory import Run
 from afga_jax.mixing import NoMixing
 from afga_jax.outline import Outline, on_cpu
+from afga_jax.placement import CLIENTS
 from afga_jax.planner import Planner, quick_to_compile
 from afga_jax.schedule import Sizes
 from afga_jax.typing import Array, ClientData
@@ -69,7 +71,7 @@ class Choice:
 
     @property
     def record(self) -> dict[str, str | int]:
-        """Options of `build` that make this choice again, whatever is measured then."""
+        """Settings of a run that make this choice again, whatever is measured then."""
         if self.engine == "dense":
             return {"engine": "dense"}
         return {"engine": "span", "wave_width": self.width}
@@ -99,20 +101,29 @@ class Choice:
 def choose(
     algorithm: FederatedAlgorithm,
     key: Array,
+    execution: Execution = Execution(),
     work: Work | Callable[[], Work] | None = None,
-    shares: int | None = None,
 ) -> tuple[Choice, Planner]:
     """The engine of an algorithm, and what makes its plans and schedules.
 
     Args:
       algorithm: From `build`.
       key: The run's key, or several seeds'.
+      execution: What was asked for.
       work: What a gradient takes, or a function that counts it, which is asked only
         where the choice depends on it. None: the least that so many weights take,
         which is too little for convolutions.
-      shares: Devices of a mesh that share the clients; None: no mesh was asked for.
     """
-    return _Chooser(algorithm, key, work, shares).choose()
+    return _Chooser(algorithm, key, execution, work).choose()
+
+
+def check_span(algorithm: FederatedAlgorithm) -> None:
+    """Refuses the span engine where it cannot run an algorithm."""
+    params, _ = jax.eval_shape(algorithm.task.init, jax.random.key(0))
+    if reason := span.reason_against(algorithm.recipe, params):
+        raise ValueError(
+            f"engine = 'span', but it must be 'dense' or 'auto' here: {reason}."
+        )
 
 
 def alternative(algorithm: FederatedAlgorithm, key: Array) -> Run | None:
@@ -122,8 +133,7 @@ def alternative(algorithm: FederatedAlgorithm, key: Array) -> Run | None:
       algorithm: From `build`, whatever engine was asked for.
       key: The run's key, or several seeds'.
     """
-    options = algorithm.options.replace(engine="auto")
-    chooser = _Chooser(algorithm._replace(options=options), key, None)
+    chooser = _Chooser(algorithm, key, Execution(), None)
     if chooser.against():
         return None
     return chooser.span("as asked", chooser.timetabled(1)).run
@@ -132,24 +142,24 @@ def alternative(algorithm: FederatedAlgorithm, key: Array) -> Run | None:
 class _Chooser:
     """What `choose` knows of an algorithm."""
 
-    def __init__(self, algorithm, key, work, shares=None):
-        self.algorithm, self.key = algorithm, key
-        self.options, self.recipe = algorithm.options, algorithm.recipe
-        self.outline = Outline(algorithm, key)
+    def __init__(self, algorithm, key, execution, work):
+        self.algorithm, self.key, self.execution = algorithm, key, execution
+        self.recipe = algorithm.recipe
+        self.outline = Outline(algorithm, key, execution)
         self.counts = self.outline.counts
         self._here = jax.local_device_count() if on_cpu() else 1
-        self._shares = shares
-        if shares is not None:
-            self._here = shares
+        self._shares = None
+        if execution.mesh is not None:
+            self._shares = self._here = dict(execution.mesh.shape).get(CLIENTS, 1)
         self._work = work
 
     def choose(self) -> tuple[Choice, Planner]:
         if against := self.against():
             return self._dense(against)
-        if self.options.engine == "auto" and (seconds := self._hopeless()):
+        if self.execution.engine == "auto" and (seconds := self._hopeless()):
             return self._dense(_compared(seconds, "dense", "at least "), seconds)
         spans = self._spans()
-        if self.options.engine == "span" and len(spans) == 1:
+        if self.execution.engine == "span" and len(spans) == 1:
             return self.span("as asked", spans[0]), spans[0].planner
         costs = [cost.span_cost(one.sizes, self.counts, one.devices) for one in spans]
         needed = float(np.mean([count for count, _ in spans[0].sizes]))
@@ -161,7 +171,7 @@ class _Chooser:
         best = int(np.argmin(led))
         seconds = {"dense": dense.seconds(gradient_), "span": took[best]}
         chosen = self.span("as asked", spans[best])
-        if self.options.engine == "span":
+        if self.execution.engine == "span":
             return chosen, spans[best].planner
         taken = "span" if led[best] < seconds["dense"] else "dense"
         reason, (run, other) = _compared(seconds, taken), (chosen.run, chosen.other)
@@ -176,8 +186,8 @@ class _Chooser:
 
     def _spans(self) -> list["_Span"]:
         """Ways to run the span engine, by its width: those that fit, or the last."""
-        widths = [self.options.wave_width or _width(self._here)]
-        free = self.options.wave_width is None and self._shares is None
+        widths = [self.execution.slot_width or _width(self._here)]
+        free = self.execution.slot_width is None and self._shares is None
         if on_cpu() and free and self._here > 1:
             # Devices wait for each other, and each has a copy of all.
             widths.append(1)
@@ -190,8 +200,8 @@ class _Chooser:
 
     def against(self) -> str | None:
         """Why the span engine is out of the question; None: it is not."""
-        if self.options.engine != "auto":
-            return "as asked" if self.options.engine == "dense" else None
+        if self.execution.engine != "auto":
+            return "as asked" if self.execution.engine == "dense" else None
         mixing = self.recipe.mixing
         if jax.process_count() > 1:
             return "several processes must choose alike, whatever each measures"
@@ -228,7 +238,7 @@ class _Chooser:
         devices = math.gcd(self._here, width)
         if self._shares and devices < self._shares:
             raise ValueError(
-                f"wave_width = {width}, but it must be a multiple of the "
+                f"slot_width = {width}, but it must be a multiple of the "
                 f"{self._shares} devices that share the clients: take "
                 f"{_width(self._shares)}."
             )
@@ -242,7 +252,7 @@ class _Chooser:
 
     def _hopeless(self) -> dict[str, float] | None:
         """Seconds, where even the least that the span engine needs is too long."""
-        width = self.options.wave_width or _width(self._here)
+        width = self.execution.slot_width or _width(self._here)
         mixing, devices = self.recipe.mixing, math.gcd(self._here, width)
         dense = cost.dense_cost(mixing, self.counts, devices=self._shares or 1)
         least = cost.least_span_cost(mixing, self.counts, devices)

@@ -2,7 +2,8 @@
 
 Axis `clients` shares the clients of a run, axis `seeds` its seeds. Arrays with a
 leading axis of clients lie in blocks: equal numbers of rows, in order, one block for
-each device of the axis. Rounds are written for one device; the compiler partitions them.
+each device of the axis. Rounds are written for one device; the compiler partitions
+them.
 """
 
 import math

@@ -8,6 +8,7 @@ import jax
 from afga_jax import memory
 from afga_jax.algorithms import FederatedAlgorithm
 from afga_jax.cost import Counts
+from afga_jax.execution import Execution
 from afga_jax.memory import Run
 from afga_jax.participation import Plan
 from afga_jax.recipe import FederatedState, Recipe
@@ -21,13 +22,15 @@ class Outline:
     Args:
       algorithm: From `build`.
       key: The run's key, or several seeds'.
+      execution: How it is computed.
 
     Attributes:
       state: Shapes of one seed's.
       counts: Of a round.
     """
 
-    def __init__(self, algorithm: FederatedAlgorithm, key: Array):
+    def __init__(self, algorithm: FederatedAlgorithm, key: Array, execution: Execution):
+        self._chunk = execution.chunk
         self._recipe, self._num_clients = (
             algorithm.recipe,
             algorithm.options.num_clients,
@@ -44,7 +47,7 @@ class Outline:
           shares: Devices of a mesh, each with a block of the client rows.
         """
         most = -(-self.counts.active // shares)
-        chunk = self._recipe.chunk or (1 if on_cpu() else most)
+        chunk = self._chunk or (1 if on_cpu() else most)
         run = self._run("dense", self.counts.rows, chunk, shares if on_cpu() else 1)
         return dataclasses.replace(run, shares=shares)
 
@@ -56,7 +59,7 @@ class Outline:
           width: Of its slots.
           devices: That share a slot.
         """
-        chunk = self._recipe.chunk or (1 if on_cpu() else width)
+        chunk = self._chunk or (1 if on_cpu() else width)
         lanes = min(chunk, width // devices)
         return self._run("span", capacity.rows + 1, lanes, devices)
 

@@ -29,8 +29,6 @@ class Recipe(NamedTuple):
       cluster_weighting: Of the clusters' means, `uniform` or by clients, `size`.
       pooled: One client holds the data of all.
       full_batch: A step sees a client's whole data.
-      chunk: Clients that run side by side; None: by platform.
-      balance: On several devices, the active clients are dealt to them evenly.
     """
 
     clustering: Clustering
@@ -45,8 +43,6 @@ class Recipe(NamedTuple):
     cluster_weighting: str = "uniform"
     pooled: bool = False
     full_batch: bool = False
-    chunk: int | None = None
-    balance: bool = False
 
 
 class Model(NamedTuple):

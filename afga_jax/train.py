@@ -4,6 +4,7 @@
 use a state after you passed it on.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh
 
 from afga_jax import checks, engine, gradient, program
 from afga_jax.algorithms import FederatedAlgorithm
@@ -32,10 +32,9 @@ class Trainer:
 
     Args:
       algorithm: From `build`.
+      execution: How rounds are computed: the engine, and on which devices.
       capacity: The largest number of rounds in one call of `run`, a guard. One program
         serves any number: rounds run in blocks, and how many of a block is an argument.
-      mesh: Devices that share the clients and the seeds, from `placement.make_mesh`;
-        None: one, or those of the CPU where that is faster.
 
     Attributes:
       choice: The engine that runs the rounds, and why; None before it is known.
@@ -44,15 +43,16 @@ class Trainer:
     def __init__(
         self,
         algorithm: FederatedAlgorithm,
+        execution: Execution = Execution(),
         *,
         capacity: int = 100,
-        mesh: Mesh | None = None,
     ):
         checks.integer("capacity", capacity)
-        self.algorithm = algorithm
+        if execution.engine == "span":
+            engine.check_span(algorithm)
+        self.algorithm, self.execution = algorithm, execution
         self.capacity = capacity
         self.choice: Choice | None = None
-        self.mesh = mesh
         self._planner: Planner
         self._run: Any
         self._started: dict[Any, Any] = {}
@@ -152,12 +152,13 @@ class Trainer:
                 work = functools.partial(
                     gradient.count, algorithm.task, data, full_batch=full
                 )
-            sizes = {} if self.mesh is None else dict(self.mesh.shape)
-            shares = None if self.mesh is None else sizes.get(CLIENTS, 1)
-            self.choice, self._planner = engine.choose(algorithm, key, work, shares)
-            if self.mesh is not None:
+            mesh = self.execution.mesh
+            self.choice, self._planner = engine.choose(
+                algorithm, key, self.execution, work
+            )
+            if mesh is not None:
                 blocks = self.choice.engine == "dense"
-                self._placement = placement(self.mesh, key, blocks=blocks)
+                self._placement = placement(mesh, key, blocks=blocks)
                 self._init = jax.jit(
                     algorithm.init, out_shardings=self._placement.shardings("state")
                 )
@@ -165,11 +166,10 @@ class Trainer:
                 # The same devices in every run: those of the CPU.
                 mesh = make_mesh({CLIENTS: self.choice.devices}, jax.local_devices())
                 self._placement = placement(mesh, key, blocks=False)
-            execution = Execution(
-                chunk=algorithm.options.client_chunk,
-                mesh=self._placement and self._placement.mesh,
-            )
-            self._run = program.compiled(self.algorithm, execution, self._placement)
+            execution = self.execution
+            if self._placement is not None:
+                execution = dataclasses.replace(execution, mesh=self._placement.mesh)
+            self._run = program.compiled(algorithm, execution, self._placement)
         return self.choice
 
     def _check_numbers(self, numbers: dict[str, float]) -> None:
@@ -215,7 +215,8 @@ class Trainer:
 
     def parts(self, data: ClientData) -> int:
         """Blocks over devices that the data are dealt to; 1: they stay together."""
-        return blocks_of(self.mesh) if can_be_split(data, self.algorithm.recipe) else 1
+        splits = can_be_split(data, self.algorithm.recipe)
+        return blocks_of(self.execution.mesh) if splits else 1
 
     def _dealt(self, data: ClientData) -> PyTree:
         parts = self.parts(data)
@@ -232,7 +233,12 @@ class Trainer:
 
 
 def fit(
-    algorithm: FederatedAlgorithm, data: ClientData, *, key: Array, rounds: int
+    algorithm: FederatedAlgorithm,
+    data: ClientData,
+    *,
+    key: Array,
+    rounds: int,
+    execution: Execution = Execution(),
 ) -> tuple[FederatedState, RoundInfo]:
     """Trains from scratch; the shortest way to a result.
 
@@ -241,13 +247,14 @@ def fit(
       data: The clients' data; no client may be empty.
       key: The run's key; everything random follows from it.
       rounds: R.
+      execution: How rounds are computed.
 
     Returns:
       The final state, and the diagnostics with a leading axis of rounds.
     """
     checks.integer("rounds", rounds)
     check_clients(data, algorithm.options.num_clients)
-    trainer = Trainer(algorithm, capacity=rounds)
+    trainer = Trainer(algorithm, execution, capacity=rounds)
     return trainer.run(key, trainer.init(key), data, rounds)
 
 

@@ -26,6 +26,7 @@ import afga_jax
 from afga_jax import engine, gradient
 from afga_jax.algorithms import FederatedAlgorithm
 from afga_jax.data import Clients
+from afga_jax.execution import Execution
 from afga_jax.typing import Task
 from benchmarks import auto_report
 from benchmarks.ours import memory
@@ -94,7 +95,7 @@ def compared(cell: Cell, least: float, most: float) -> dict:
     task, clients, _ = task_and_data(cell.model, cell.num_clients, "overlap")
     key = jax.random.key(0)
     work = gradient.count(task, clients)
-    choice, _ = engine.choose(built(cell, task), key, work)
+    choice, _ = engine.choose(built(cell, task), key, work=work)
     choice = choice.holding(clients, work)
     runs = {choice.engine: choice.run}
     if choice.other is not None:
@@ -109,7 +110,7 @@ def compared(cell: Cell, least: float, most: float) -> dict:
         and choice.seconds.get(name, 0) <= most
     ]
     measured = {
-        name: Contestant(built(cell, task, engine=name), clients, key)
+        name: Contestant(built(cell, task), Execution(name), clients, key)
         for name in wanted
     }
     for _ in range(LAPS):
@@ -126,9 +127,15 @@ def compared(cell: Cell, least: float, most: float) -> dict:
 class Contestant:
     """One engine at work; its first round is not timed, but its peak counts."""
 
-    def __init__(self, algorithm: FederatedAlgorithm, clients: Clients, key: jax.Array):
+    def __init__(
+        self,
+        algorithm: FederatedAlgorithm,
+        execution: Execution,
+        clients: Clients,
+        key: jax.Array,
+    ):
         before = memory(reset=True)
-        self._trainer = afga_jax.Trainer(algorithm, capacity=8)
+        self._trainer = afga_jax.Trainer(algorithm, execution, capacity=8)
         self._key, self._clients, self._laps = key, clients, []
         self._state = self._trainer.init(key)
         self.lap(1)
@@ -152,7 +159,7 @@ class Contestant:
         return max(self._laps, default=0.0)
 
 
-def built(cell: Cell, task: Task, **options) -> FederatedAlgorithm:
+def built(cell: Cell, task: Task) -> FederatedAlgorithm:
     """The cell's algorithm."""
     algorithm, own = VARIANTS[cell.variant]
     active, steps = SCALES[cell.num_clients]
@@ -164,7 +171,6 @@ def built(cell: Cell, task: Task, **options) -> FederatedAlgorithm:
         local_steps=steps,
         local_lr=0.01,
         **own,
-        **options,
     )
 
 

@@ -35,7 +35,9 @@ class Contestant:
         self.problem = problem(**prepare)
         self._key = jax.random.key(0)
         self._before = memory(reset=True)
-        self._trainer = afga_jax.Trainer(self.problem.algorithm, capacity=capacity)
+        self._trainer = afga_jax.Trainer(
+            self.problem.algorithm, self.problem.execution, capacity=capacity
+        )
         self._state = self._trainer.init(self._key)
         self._gradients = self._planned = self._rounds = 0
         self.engine = str(self._trainer.choose(self._key, self.problem.clients))

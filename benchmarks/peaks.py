@@ -55,7 +55,7 @@ def main() -> None:
 
 def measured(model, algorithm, num_clients, active, devices, options) -> dict:
     """One case's figures."""
-    built, task, clients, _ = problem(
+    built, task, clients, _, execution = problem(
         algorithm=algorithm,
         model=model,
         num_clients=num_clients,
@@ -65,7 +65,7 @@ def measured(model, algorithm, num_clients, active, devices, options) -> dict:
         **options,
     )
     before, key = peak(reset=True), jax.random.key(0)
-    trainer = afga_jax.Trainer(built, capacity=1)
+    trainer = afga_jax.Trainer(built, execution, capacity=1)
     state = trainer.init(key)
     for _ in range(2):
         state, info = trainer.run(key, state, clients, 1)

@@ -9,6 +9,7 @@ import afga_jax
 from afga_jax import data, models
 from afga_jax.algorithms import FederatedAlgorithm
 from afga_jax.data import Clients, Dataset
+from afga_jax.execution import Execution
 from afga_jax.typing import Task
 
 BATCH = 50
@@ -38,12 +39,14 @@ class Problem(NamedTuple):
       task: Its loss.
       clients: Its data.
       dataset: Where that is from.
+      execution: How it runs.
     """
 
     algorithm: FederatedAlgorithm
     task: Task
     clients: Clients
     dataset: Dataset
+    execution: Execution
 
 
 def problem(
@@ -54,6 +57,7 @@ def problem(
     active: int,
     local_steps: int = 24,
     partition: str = "iid",
+    engine: str = "auto",
     **options,
 ) -> Problem:
     """The work by name.
@@ -65,6 +69,7 @@ def problem(
       active: M.
       local_steps: 𝓘.
       partition: Of the training samples.
+      engine: As for `Execution`.
       **options: Of `afga_jax.build`.
     """
     task, clients, dataset = task_and_data(model, num_clients, partition)
@@ -77,7 +82,7 @@ def problem(
         weighting="uniform",
         **(RATES.get(algorithm, {}) | options),
     )
-    return Problem(built, task, clients, dataset)
+    return Problem(built, task, clients, dataset, Execution(engine))
 
 
 def task_and_data(

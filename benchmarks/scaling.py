@@ -6,7 +6,6 @@ Compiles a round of the dense engine for forced CPU devices, without running it:
 device holds is the compiler's own account (arguments, results and temporary memory of
 one device), what is received is read from the program's collectives and compared with
 the edges of the clients' blocks: mixing in a ring and a torus is collective-permute,
-balancing reduce-scatter (models to who computes) and all-gather (increments back),
 batches for clients whose samples are elsewhere are all-reduce. Nothing here is a
 timing: a busy machine does not matter.
 """
@@ -36,7 +35,6 @@ def main() -> None:
     print(f"MLP 784-100-{CLASSES}, N={args.num_clients}, M={args.active}")
     for name, options in {
         "ring": {"algorithm": "afga"},
-        "ring, balanced": {"algorithm": "afga", "balance": True},
         "torus": {"algorithm": "afga", "topology": "torus"},
         "complete": {"algorithm": "afga", "topology": "complete"},
         "8 clusters of rings": {"algorithm": "cafga", "num_clusters": 8},
@@ -66,7 +64,6 @@ def measured(
         num_clients=num_clients,
         active=active,
         local_steps=3,
-        engine="dense",
         **options,
     )
     key = jax.random.key(0)

@@ -33,7 +33,7 @@ def child(programs: str) -> dict[str, float]:
     from afga_jax.checkpoint import Checkpoints
     from afga_jax.experiment import from_config
     from afga_jax.settings import resolve
-    from experiments import cores, runner
+    from experiments import cores, engines, runner
     from experiments.programs import Programs
     from experiments.training import Training
 
@@ -43,7 +43,8 @@ def child(programs: str) -> dict[str, float]:
     config = resolve(given).config
     runner.keep_programs(config)
     jax.config.update("jax_compilation_cache_dir", programs)
-    training = Training(config, Programs(from_config(config)))
+    compiled = Programs(from_config(config), engines.execution_of(config))
+    training = Training(config, compiled)
     seconds["build"] = _since_start()
     training.start()
     jax.block_until_ready(training.state)

@@ -3,29 +3,35 @@
 import dataclasses
 
 from afga_jax import engine, gradient, memory
+from afga_jax.config import Config
 from afga_jax.engine import Choice
-from afga_jax.experiment import Experiment
+from afga_jax.execution import Execution
 from afga_jax.record import Run
 from afga_jax.seeds import keys_of, seeded
+from experiments import cores
 from experiments.training import Training
 
 # The share of the memory from which on a run is looked at more closely.
 _SCARCE = 0.25
 
 
-def as_begun(experiment: Experiment, before: Run | None) -> Experiment:
-    """With the engine that a run began with: what is measured now may differ.
+def execution_of(
+    config: Config, before: Run | None = None, *, fill: bool = False
+) -> Execution:
+    """How a run is computed, from its settings.
 
     Args:
-      experiment: Of the same configuration.
-      before: What is there of the run; None: nothing.
+      config: The run's.
+      before: What is there of the run; it keeps the engine that it began with.
+      fill: As for `cores.mesh_of`.
     """
-    recorded = ((before and before.facts) or {}).get("engine", {})
-    if not recorded:
-        return experiment
-    algorithm = experiment.algorithm
-    options = algorithm.options.replace(**recorded)
-    return experiment._replace(algorithm=algorithm._replace(options=options))
+    begun = ((before and before.facts) or {}).get("engine", {})
+    return Execution(
+        engine=begun.get("engine") or config.engine or "auto",
+        chunk=config.client_chunk,
+        slot_width=begun.get("wave_width") or config.wave_width,
+        mesh=cores.mesh_of(config, fill=fill),
+    )
 
 
 def fitting(training: Training) -> Choice:

@@ -5,13 +5,12 @@ import functools
 import jax
 import numpy as np
 
-from afga_jax import Trainer, evaluate, ledger, measure
+from afga_jax import Execution, Trainer, evaluate, ledger, measure
 from afga_jax.config import Config, differences
 from afga_jax.experiment import Experiment
 from afga_jax.recipe import FederatedState, RoundInfo
 from afga_jax.seeds import each_seed, seeded
 from afga_jax.typing import Array, Batch, ClientData, PyTree
-from experiments import cores
 
 #: Rounds in one call at most. Not a setting: the program must be the same in each run.
 CAPACITY = 100
@@ -25,11 +24,11 @@ class Programs:
 
     Args:
       experiment: What is trained.
-      fill: On a mesh whose axis `seeds` does not divide the seeds of a call, copies of
-        the last one fill it up; otherwise such a mesh is refused.
+      execution: How. Where the axis `seeds` of its mesh does not divide the seeds of a
+        call, copies of the last one fill it up.
     """
 
-    def __init__(self, experiment: Experiment, *, fill: bool = False):
+    def __init__(self, experiment: Experiment, execution: Execution):
         self.experiment = experiment
         config = experiment.config
         if config.coordinator is not None:
@@ -38,9 +37,8 @@ class Programs:
                 "several processes: leave it out, or take a main such as "
                 "experiments.cifar."
             )
-        mesh = cores.mesh_of(config, fill=fill)
         self.trainer = _FillingTrainer(
-            seeded(experiment.algorithm), capacity=CAPACITY, mesh=mesh
+            seeded(experiment.algorithm), execution, capacity=CAPACITY
         )
         self.evaluate = jax.jit(functools.partial(_evaluate, experiment))
         self.inspect = jax.jit(functools.partial(_inspect, experiment))
@@ -50,7 +48,7 @@ class Programs:
         self.costs = ledger.costs(experiment.algorithm, shapes, links)
         self.numbers = tuple(shapes.numbers)
         self.inspects = config.consensus or config.local_global
-        if self.inspects and mesh is not None:
+        if self.inspects and execution.mesh is not None:
             raise ValueError(
                 "consensus and local_global need everybody's model on one device, but "
                 "a mesh deals them out: leave mesh out, or these two."
@@ -86,7 +84,8 @@ class _FillingTrainer(Trainer):
 
     def _rows(self, count: int) -> np.ndarray | None:
         """Which seed each row computes; None: they fill the devices as they are."""
-        shares = 1 if self.mesh is None else dict(self.mesh.shape).get("seeds", 1)
+        mesh = self.execution.mesh
+        shares = 1 if mesh is None else dict(mesh.shape).get("seeds", 1)
         if count % shares == 0:
             return None
         return np.minimum(np.arange(-(-count // shares) * shares), count - 1)

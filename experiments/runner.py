@@ -72,8 +72,9 @@ def run(
         return before
     with _precision(config):
         if programs is None:
-            programs = Programs(engines.as_begun(from_config(config), before))
-            config = programs.experiment.config
+            experiment = from_config(config)
+            config = experiment.config
+            programs = Programs(experiment, engines.execution_of(config, before))
         elif not programs.accept(config):
             raise ValueError("the programs differ from the run in more than numbers.")
         if before is not None:

@@ -111,7 +111,9 @@ def _prepared(cell: Cell, programs: Programs | None) -> tuple[Config, Programs]:
     if programs is not None and programs.accept(config := _moved(cell, programs)):
         return config, programs
     before = record.read(cell.folder) if record.exists(cell.folder) else None
-    programs = Programs(engines.as_begun(from_config(cell.config), before), fill=True)
+    experiment = from_config(cell.config)
+    execution = engines.execution_of(experiment.config, before, fill=True)
+    programs = Programs(experiment, execution)
     if not sys.stderr.isatty():
         for note in programs.experiment.facts["notes"]:
             command.say(f"note: {note}")

@@ -129,7 +129,7 @@ def _train(members: Sequence[_Member], programs: Programs, interrupted) -> None:
     config, done = members[0].config, members[0].done
     every = config.checkpoint_every or config.eval_every
     keys = jnp.concatenate([one.keys for one in members])
-    on_mesh = programs.trainer.mesh is not None
+    on_mesh = programs.trainer.execution.mesh is not None
     # On a mesh no single device may have room for all of them.
     join = np.concatenate if on_mesh else jnp.concatenate
     state = jax.tree.map(lambda *rows: join(rows), *[one.state for one in members])

@@ -143,7 +143,8 @@ class Training:
         self.done, content = found
         # A copy, since the memory of a state is given away with it; on a mesh no
         # single device may have room for it.
-        copy = jnp.array if self.programs.trainer.mesh is None else np.array
+        mesh = self.programs.trainer.execution.mesh
+        copy = jnp.array if mesh is None else np.array
         self.state = jax.tree.map(lambda x: copy(x, copy=True), content["state"])
         self._totals = content["totals"]
         self._before = float(content["seconds"])

@@ -11,6 +11,7 @@ from afga_jax.checkpoint import Checkpoints
 from afga_jax.config import Config
 from afga_jax.experiment import Experiment
 from afga_jax.record import TIME_FIELDS
+from experiments import engines
 from experiments.programs import Programs
 from experiments.progress import Display
 from experiments.training import Training
@@ -25,14 +26,14 @@ def programs(algo="afga", **changes):
     config = CONFIG.replace(algo=algo, **changes)
     clustered = ("cafga", "cafga_adapted", "fedcluster", "hafed", "hafed_active")
     options = {"num_clusters": 2, "mix_every": 1} if algo in clustered else {}
-    options["engine"] = config.engine or "auto"
     task = toy.logistic(norm=algo != "sgd")
     algorithm = afga_jax.build(
         algo, task, num_clients=8, active=4, local_steps=2, **options
     )
     every = toy.clients(8, samples=20).pooled().full(0)
     facts = {"dataset": "toy", "stand_in": False, "parameters": 8, "notes": []}
-    return Programs(Experiment(config, task, algorithm, toy.clients(8), every, facts))
+    experiment = Experiment(config, task, algorithm, toy.clients(8), every, facts)
+    return Programs(experiment, engines.execution_of(config))
 
 
 class Interrupting(Display):

@@ -1,5 +1,6 @@
 """Rounds on several devices, against one; run where JAX has eight (`test_scale`)."""
 
+import functools
 import json
 
 import jax
@@ -86,20 +87,21 @@ def main():
     for name in NAMED:
         compare(results["single"], name, (2, 4, 8))
     with jax.enable_x64(True):
-        copied = rounds(built("afga"), [None, 4], toy.clients(CLIENTS))
-        results["copied"] = worst(*reversed(copied))
+        copied = functools.partial(rounds, built("afga"), data=toy.clients(CLIENTS))
+        alone, shared = copied([None, 4])
+        results["copied"] = [worst(shared, alone)]
+        results["copied"] += [worst(one, alone) for one in copied([2], "span", 2)]
         results["seeds"] = seeds_apart()
     for name in ("afga", "cafga", "star, mix first"):
         results["sent"][name] = sent(built(name), 2 if name == "cafga" else 8)
     print(json.dumps(results))
 
 
-def built(name, **more):
+def built(name):
     algo, options = CASES[name]
     full = options.get("full_batch", False)
     task = toy.logistic(norm=not full)
-    more = {"engine": "dense", **options, **more}
-    return afga_jax.build(algo, task, num_clients=CLIENTS, local_lr=0.5, **more)
+    return afga_jax.build(algo, task, num_clients=CLIENTS, local_lr=0.5, **options)
 
 
 def clients():
@@ -113,22 +115,24 @@ def clients():
 
 def compare(results, name, devices):
     """Both engines on several devices, with the dense one on one."""
-    expected = rounds(built(name), [None])[0]
-    results[name] = apart(built(name), devices, expected)
+    algorithm = built(name)
+    expected = rounds(algorithm, [None])[0]
+    results[name] = apart(algorithm, devices, expected)
     if name in SPANNED:
-        spanned = built(name, engine="span", wave_width=8)
-        results[f"{name}, span"] = apart(spanned, devices, expected)
+        results[f"{name}, span"] = apart(algorithm, devices, expected, "span", 8)
 
 
-def apart(algorithm, devices, expected):
+def apart(algorithm, devices, expected, *how):
     """Of everything after three rounds, from one device's dense engine."""
-    return [worst(one, expected) for one in rounds(algorithm, devices)]
+    return [worst(one, expected) for one in rounds(algorithm, devices, *how)]
 
 
-def rounds(algorithm, devices, data=None):
+def rounds(algorithm, devices, engine_="dense", width=None, data=None):
     """State and diagnostics on each number of devices; None: without a mesh."""
     key, data = jax.random.key(KEY), clients() if data is None else data
-    choice, planner = engine.choose(algorithm, key, shares=devices[-1])
+    mesh = devices[-1] and make_mesh({"clients": devices[-1]}, clients=CLIENTS)
+    execution = Execution(engine_, slot_width=width, mesh=mesh)
+    choice, planner = engine.choose(algorithm, key, execution)
     assert choice.devices == (devices[-1] or 1)
     plans = planner(key, range(8))
     start = jax.device_get(jax.jit(algorithm.init)(key))
@@ -167,7 +171,8 @@ def seeds_apart():
     ended = []
     for axes in (None, {"seeds": 2, "clients": 4}):
         mesh = axes and make_mesh(axes, clients=CLIENTS, seeds=2)
-        trainer = afga_jax.Trainer(seeded(built("scaffold")), mesh=mesh)
+        execution = Execution("dense", mesh=mesh)
+        trainer = afga_jax.Trainer(seeded(built("scaffold")), execution)
         state = trainer.start(keys, data)
         for number in (1, 2):
             state, seen = trainer.run(keys, state, data, number)

@@ -68,7 +68,6 @@ BAD = [
     ("fedcluster", {"inner": "fedcluster"}, r"inner = 'fedcluster'"),
     ("fedcluster", {"inner": "fedawg"}, r"did you mean 'fedavg'"),
     ("pga", {"pga_period": 0}, r"pga_period = 0.*>= 1"),
-    ("fedavg", {"client_chunk": 0}, r"client_chunk = 0.*>= 1"),
     ("afga", {"local_steps": 2**17 + 1}, r"local_steps = 131073.*<= 131072"),
 ]
 

@@ -85,6 +85,11 @@ def test_groups_hold_every_field_once():
     assert sorted(listed) == sorted(one.name for one in dataclasses.fields(Config))
 
 
+def test_older_runs_are_read():
+    """What is gone from the settings changed no number."""
+    assert Config.from_dict({"balance": True, "engine": "span"}).engine == "span"
+
+
 def test_json_and_back():
     config = Config(algo="cafga", hidden=[64, 32], eps=1e-6, resume=True, local_lr=1)
     stored = json.loads(json.dumps(config.to_dict()))

@@ -19,6 +19,7 @@ from afga_jax import (
     schedule,
 )
 from afga_jax.cost import Cost, Counts
+from afga_jax.execution import Execution
 from afga_jax.typing import Batch, Task
 from experiments import engines, runner
 from experiments.interrupts import Interrupted
@@ -97,17 +98,13 @@ def test_costs_follow_their_counts(steady):
 
 def test_the_bound_without_a_schedule_is_one(steady):
     everybody = built("hafed", num_clusters=2, num_clients=16)
-    _, planner = engine.choose(built_span(everybody), KEY)
+    _, planner = engine.choose(everybody, KEY, Execution("span"))
     sizes = planner.sizes(KEY)
-    mixing, counts = everybody.recipe.mixing, outline.Outline(everybody, KEY).counts
+    mixing = everybody.recipe.mixing
+    counts = outline.Outline(everybody, KEY, Execution()).counts
     least = cost.least_span_cost(mixing, counts, 1)
     assert 0 < least.moves <= cost.span_cost(sizes, counts, 1).moves
     assert cost.least_span_cost(mixing, counts._replace(uploads=2), 1) is None
-
-
-def built_span(algorithm):
-    options = algorithm.options.replace(engine="span")
-    return algorithm._replace(options=options)
 
 
 # Choices.
@@ -118,20 +115,20 @@ def test_work_is_counted_only_where_it_matters(steady, monkeypatch):
         raise AssertionError("counted")
 
     # On one device both compute the same gradients, one after another.
-    assert engine.choose(built(), KEY, never)[0].seconds
+    assert engine.choose(built(), KEY, work=never)[0].seconds
     monkeypatch.setattr(cost, "span_cost", lambda *_: Cost(1.0, 0))
     with pytest.raises(AssertionError, match="counted"):
-        engine.choose(built(), KEY, never)
+        engine.choose(built(), KEY, work=never)
     short, long = gradient.Work(1.0, 0.0), gradient.Work(1e12, 0.0)
-    assert engine.choose(built(), KEY, lambda: short)[0].engine == "dense"
-    assert engine.choose(built(), KEY, lambda: long)[0].engine == "span"
+    assert engine.choose(built(), KEY, work=lambda: short)[0].engine == "dense"
+    assert engine.choose(built(), KEY, work=lambda: long)[0].engine == "span"
 
 
 def test_a_choice_is_made_again_from_its_record(steady):
     for algorithm in (built(), built("hafed", num_clusters=2)):
         choice, _ = engine.choose(algorithm, KEY)
-        options = algorithm.options.replace(**choice.record)
-        again, _ = engine.choose(algorithm._replace(options=options), KEY)
+        asked = Execution(choice.engine, slot_width=choice.record.get("wave_width"))
+        again, _ = engine.choose(algorithm, KEY, asked)
         assert again.record == choice.record
         assert again.run == choice.run
 
@@ -148,9 +145,8 @@ def test_what_does_not_fit_is_not_taken(monkeypatch):
 
 
 def test_the_other_engine_of_one_that_was_asked_for():
-    asked = built(engine="dense")
-    other = engine.alternative(asked, KEY)
-    assert other == engine.choose(built(engine="span"), KEY)[0].run
+    other = engine.alternative(built(), KEY)
+    assert other == engine.choose(built(), KEY, Execution("span"))[0].run
     assert engine.alternative(built("dsgd"), KEY) is None
 
 
@@ -177,8 +173,9 @@ def test_a_resumed_run_keeps_its_engine(first, then, tmp_path, monkeypatch):
     measure(then)
     runner.run(config, out, resume=True)
     assert record.read(out).facts["engine"] == expected
-    begun = engines.as_begun(experiment, record.read(out))
-    assert begun.algorithm.options.engine == expected["engine"]
+    begun = engines.execution_of(config, record.read(out))
+    assert begun.engine == expected["engine"]
+    assert begun.slot_width == expected.get("wave_width")
 
 
 def test_a_run_that_cannot_fit_is_refused_before_it_is_compiled(tmp_path, monkeypatch):

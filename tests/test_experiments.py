@@ -16,7 +16,7 @@ import runs
 from afga_jax import data, record
 from afga_jax.config import Config
 from afga_jax.experiment import from_config
-from experiments import runner
+from experiments import engines, runner
 from experiments.programs import Programs
 from experiments.progress import Display
 
@@ -190,7 +190,7 @@ def test_killed_at_any_moment(algo, tmp_path, monkeypatch):
     before = record.read(out)
     assert before.summary is None
     config = Config.from_dict(before.config).replace(checkpoint_every=50)
-    programs = Programs(from_config(config))
+    programs = Programs(from_config(config), engines.execution_of(config))
     resumed = runner.run(config, out, programs=programs, resume=True)
     whole = runner.run(config, tmp_path / "whole", programs=programs)
     runs.assert_same(resumed, whole, programs)

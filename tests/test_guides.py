@@ -109,9 +109,8 @@ def test_fednova_with_both_engines():
             participation=0.6,
             local_steps=4,
             client_steps=STEPS,
-            engine=engine,
         )
-        trainer = afga_jax.Trainer(algorithm, capacity=2)
+        trainer = afga_jax.Trainer(algorithm, afga_jax.Execution(engine), capacity=2)
         data = toy.clients(9, sizes=SIZES)
         after[engine] = trainer.run(KEY, trainer.init(KEY), data, 2)
     chex.assert_trees_all_close(after["span"], after["dense"], rtol=0, atol=1e-10)

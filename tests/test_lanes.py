@@ -13,14 +13,15 @@ TESTS = Path(__file__).parent
 SCRIPT = """
 import chex, jax, numpy as np
 import afga_jax, test_span, toy
+from afga_jax import Execution
 from afga_jax.seeds import keys_of, seeded
 
 jax.config.update("jax_enable_x64", True)
 for name in ("ring", "adam", "scaffold", "cycles"):
     data = toy.clients(test_span.CASES[name][1])
-    wide = test_span.built(name, engine="span", wave_width=2)
-    spanned = afga_jax.Trainer(wide, capacity=2)
-    dense = afga_jax.Trainer(test_span.built(name, engine="dense"), capacity=2)
+    algorithm = test_span.built(name)
+    spanned = afga_jax.Trainer(algorithm, Execution("span", slot_width=2), capacity=2)
+    dense = afga_jax.Trainer(algorithm, Execution("dense"), capacity=2)
     found, expected = (
         jax.device_get(each.run(test_span.KEY, each.init(test_span.KEY), data, 2))
         for each in (spanned, dense)
@@ -30,8 +31,8 @@ for name in ("ring", "adam", "scaffold", "cycles"):
     chex.assert_trees_all_close(found, expected, rtol=0, atol=1e-10)
 
 keys = keys_of(0, 2)
-wide = test_span.built("ring", engine="span", wave_width=2)
-trainer = afga_jax.Trainer(seeded(wide), capacity=2)
+wide = Execution("span", slot_width=2)
+trainer = afga_jax.Trainer(seeded(test_span.built("ring")), wide, capacity=2)
 state, seen = trainer.run(keys, trainer.init(keys), toy.clients(20), 2)
 state, seen = trainer.run(keys, state, toy.clients(20), 1)
 assert seen.info.loss.shape == (1, 2)

@@ -80,10 +80,11 @@ def test_shifts_of_clusters_that_blocks_cut(make, size, clusters, devices):
 def test_a_mesh_of_one_device_is_one_device(name, x64):
     options = {} if name == "dsgd" else {"active": 3}
     algorithm = afga_jax.build(
-        name, toy.logistic(), num_clients=8, local_steps=2, engine="dense", **options
+        name, toy.logistic(), num_clients=8, local_steps=2, **options
     )
     ended = []
     for mesh in (None, make_mesh({"clients": 1}, clients=8)):
-        trainer = afga_jax.Trainer(algorithm, capacity=2, mesh=mesh)
+        execution = afga_jax.Execution("dense", mesh=mesh)
+        trainer = afga_jax.Trainer(algorithm, execution, capacity=2)
         ended.append(trainer.run(KEY, trainer.init(KEY), toy.clients(8), 2))
     chex.assert_trees_all_close(*ended, rtol=0, atol=1e-13)

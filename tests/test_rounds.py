@@ -85,7 +85,7 @@ def test_protocol(name):
 )
 @pytest.mark.parametrize("chunk", [None, 3])
 def test_only_the_needed_clients_compute(name, chunk):
-    options = {**options_for(name, 24), "client_chunk": chunk}
+    options = options_for(name, 24)
     if name == "hafed_active":
         options["active_prob"] = 0.1
     algorithm = afga_jax.build(name, toy.logistic(norm=True), **options)
@@ -95,7 +95,8 @@ def test_only_the_needed_clients_compute(name, chunk):
         (r, ids) for r in range(9) if len(ids := needed_clients(algorithm, r))
     )
     state = algorithm.init(KEY).replace(round=jnp.int32(number))
-    step = jax.jit(algorithm.round)
+    execution = afga_jax.Execution(chunk=chunk)
+    step = jax.jit(functools.partial(algorithm.round, execution=execution))
     assert 0 < len(active) < 24
     expected = step(KEY, state, data)
     poisoned = step(KEY, state, poison(data, active))
@@ -162,11 +163,11 @@ def test_relabelling_clients_changes_nothing(name):
 def test_chunks_of_clients_change_nothing(name):
     data = toy.clients(12)
     results = []
+    algorithm = afga_jax.build(name, toy.logistic(), **options_for(name))
+    step = jax.jit(algorithm.round, static_argnames="execution")
     for chunk in (1, 3, 100):
-        algorithm = afga_jax.build(
-            name, toy.logistic(), client_chunk=chunk, **options_for(name)
-        )
-        results.append(jax.jit(algorithm.round)(KEY, algorithm.init(KEY), data))
+        execution = afga_jax.Execution(chunk=chunk)
+        results.append(step(KEY, algorithm.init(KEY), data, execution=execution))
     for other in results[1:]:
         chex.assert_trees_all_close(results[0], other, rtol=0, atol=1e-12)
 

@@ -33,7 +33,7 @@ def test_same_numbers_in_single_precision(results):
 
 
 def test_data_that_cannot_be_split_are_copied(results):
-    assert results["copied"] < 1e-12
+    assert max(results["copied"]) < 1e-12
 
 
 def test_seeds_and_clients_share_a_mesh(results):

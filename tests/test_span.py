@@ -9,6 +9,7 @@ import pytest
 import afga_jax
 import toy
 from afga_jax import cycle, engine, graph, reach, schedule
+from afga_jax.execution import Execution
 from afga_jax.mixing import NoMixing
 
 KEY = jax.random.key(1)
@@ -225,20 +226,19 @@ def test_a_row_is_kept_until_its_last_reader(width):
 def test_same_numbers_as_the_dense_engine(name, x64):
     """Different order of summation only: rounding, amplified by the adaptive step."""
     width = 1 if name == "ring" else 2
-    algorithm = built(name, engine="span", wave_width=width)
-    data = toy.clients(built_n(name))
-    trainer = afga_jax.Trainer(algorithm, capacity=2)
+    algorithm, data = built(name), toy.clients(built_n(name))
+    execution = Execution("span", slot_width=width)
+    trainer = afga_jax.Trainer(algorithm, execution, capacity=2)
     spanned = trainer.run(KEY, trainer.init(KEY), data, 2)
     assert trainer.choice.engine == "span"
-    dense = afga_jax.Trainer(built(name, engine="dense"), capacity=2)
+    dense = afga_jax.Trainer(algorithm, Execution("dense"), capacity=2)
     expected = dense.run(KEY, dense.init(KEY), data, 2)
     chex.assert_trees_all_close(spanned, expected, rtol=0, atol=1e-10)
     assert spanned[1].needed.sum() > 0
 
 
 def test_seeds_share_a_program():
-    algorithm = built("ring", engine="span")
-    _, make = engine.choose(algorithm, KEY)
+    _, make = engine.choose(built("ring"), KEY, Execution("span"))
     keys = jnp.stack([KEY, jax.random.key(2)])
     together = make(keys, range(8))
     alone = make(KEY, range(8))
@@ -263,10 +263,8 @@ def test_auto_takes_what_moves_fewer_bytes():
 
 def test_no_array_of_a_structured_round_has_the_size_of_the_population():
     clients = 1_000_000
-    algorithm = afga_jax.build(
-        "afga", toy.logistic(), num_clients=clients, active=50, engine="span"
-    )
-    choice, make = engine.choose(algorithm, KEY)
+    algorithm = afga_jax.build("afga", toy.logistic(), num_clients=clients, active=50)
+    choice, make = engine.choose(algorithm, KEY, Execution("span"))
     shapes = [x[0].size for x in jax.tree.leaves(make(KEY, range(8)))]
     assert max(shapes) < 10_000
     assert choice.bytes < choice.other_bytes / 1000
@@ -274,5 +272,6 @@ def test_no_array_of_a_structured_round_has_the_size_of_the_population():
 
 @pytest.mark.parametrize("name", ["dsgd", "damsgrad"])
 def test_without_a_common_start_it_is_refused(name):
+    algorithm = afga_jax.build(name, toy.logistic(), num_clients=4)
     with pytest.raises(ValueError, match=r"engine = 'span', but .* no common start"):
-        afga_jax.build(name, toy.logistic(), num_clients=4, engine="span")
+        afga_jax.Trainer(algorithm, Execution("span"))

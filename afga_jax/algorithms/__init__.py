@@ -15,7 +15,6 @@ from afga_jax.algorithms import (  # isort: skip
     fedcluster,
     decentralized,
 )
-from afga_jax import span
 from afga_jax.algorithms.compose import compose, warn_if_nothing_mixes
 from afga_jax.algorithms.options import NUMBERS, Options, make_options
 from afga_jax.algorithms.registry import ALGORITHMS, Algorithm, defaults, lookup
@@ -49,9 +48,8 @@ class FederatedAlgorithm(NamedTuple):
       init: `(key, **numbers) -> state`; numbers such as `local_lr` override the built
         ones without compiling again.
       plan: `(key, round) -> Plan`: who takes part in a round; works in and out of jit.
-      round: `(key, state, data, plan=None, schedule=None, *, execution=...) -> (state,
-        info)`;
-        `key` is the run's key, the same for all rounds. With a schedule
+      round: `(key, state, data, plan=None, schedule=None, *, execution=Execution()) ->
+        (state, info)`; `key` is the run's key, the same for all rounds. With a schedule
         (`afga_jax.engine`) the span engine runs it, otherwise the dense one; `Trainer`
         decides by itself.
       recipe: The choices that make the algorithm.
@@ -123,19 +121,9 @@ def build(
         now = recipe_at(state.numbers, state.round)
         return run_round(now, task, key, state, data, plan, schedule, execution)
 
-    if chosen.engine == "span":
-        _check_span(recipe, task)
     shape = jax.eval_shape(plan, jax.random.key(0), 0)
     warn_if_nothing_mixes(recipe, shape.cycles.active.shape[-1])
     return FederatedAlgorithm(init, plan, round, recipe, chosen, task)
-
-
-def _check_span(recipe: Recipe, task: Task) -> None:
-    params, _ = jax.eval_shape(task.init, jax.random.key(0))
-    if reason := span.reason_against(recipe, params):
-        raise ValueError(
-            f"engine = 'span', but it must be 'dense' or 'auto' here: {reason}."
-        )
 
 
 def _traced_numbers(options: Options) -> tuple[str, ...]:

@@ -71,8 +71,6 @@ def compose(
         weighting=options.weighting or weighting,
         cluster_weighting=options.cluster_weighting,
         full_batch=options.full_batch,
-        chunk=options.client_chunk,
-        balance=options.balance,
     )
     _check_correction(recipe, correction)
     return recipe

@@ -73,11 +73,6 @@ class Options:
       inner: The algorithm inside FedCluster's cycle.
       shuffle: FedCluster takes its clusters in a new order in each round.
       full_batch: A local step sees the client's whole data.
-      client_chunk: Clients that run side by side; None: by platform.
-      balance: On several devices, deal the active clients to them evenly at each step
-        of the dense engine, at the price of moving their models.
-      engine: `dense` keeps everybody's model, `span` only increments; `auto`: by cost.
-      wave_width: Gradients in a slot of the span engine; None: by platform.
     """
 
     num_clients: int = _whole(dataclasses.MISSING)
@@ -112,10 +107,6 @@ class Options:
     inner: str | Callable = "fedavg"
     shuffle: bool = True
     full_batch: bool = False
-    client_chunk: int | None = _whole(None)
-    balance: bool = False
-    engine: str = _one_of("auto", "auto", "dense", "span")
-    wave_width: int | None = _whole(None)
 
     def __post_init__(self):
         for one in dataclasses.fields(self):

@@ -22,6 +22,7 @@ from afga_jax.config.fields import (
     own,
 )
 from afga_jax.data.partition import SCHEMES
+from afga_jax.execution import ENGINES
 from afga_jax.kernels import KERNELS
 from afga_jax.local import LOCAL_OPTIMIZERS
 from afga_jax.models import MODELS
@@ -36,6 +37,8 @@ SCALES = ("paper", "small", "smoke")
 SCHEDULES = ("constant", "cosine", "linear", "step")
 
 _LARGEST_SEED = 2**31 - 1
+# Names of fields in older runs, and now; None: it is gone, no number depended on it.
+_FORMER: dict[str, str | None] = {"balance": None}
 
 
 @dataclass(frozen=True)
@@ -201,12 +204,15 @@ class Config:
     consensus: bool = own("run", "Log the distance between all clients.", False)
     per_client: bool = own("run", "Log each client's accuracy.", False)
     local_global: bool = own("run", "Log HA-Fed's f_local and f_global.", False)
-    client_chunk: int | None = option("run", "Clients run side by side; by platform.")
-    balance: bool | None = option(
-        "run", "On a mesh, deal active clients to devices evenly.", neutral=True
+    client_chunk: int | None = own(
+        "run", "Clients that run side by side; else by platform.", at_least=1
     )
-    engine: str | None = option("run", "How rounds are computed; auto: by cost.")
-    wave_width: int | None = option("run", "Gradients in a slot of engine span.")
+    engine: str | None = own(
+        "run", "How rounds are computed; else auto, by rule.", choices=ENGINES
+    )
+    wave_width: int | None = own(
+        "run", "Gradients in a slot of engine span; else by platform.", at_least=1
+    )
     cpu_devices: int | None = own(
         "run", "Devices that a CPU is split into; else one per core.", at_least=1
     )
@@ -261,15 +267,20 @@ class Config:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Config":
-        """The inverse of `to_dict`; a name that is not known is refused.
+        """The inverse of `to_dict`, also of older runs; unknown names are refused.
 
         >>> Config.from_dict({"lokal_lr": 0.1})
         Traceback (most recent call last):
         ...
         ValueError: 'lokal_lr' is not known; did you mean 'local_lr'?
         """
-        check_names(values, _known())
-        return cls(**values)
+        given = {
+            now: value
+            for name, value in values.items()
+            if (now := _FORMER.get(name, name)) is not None
+        }
+        check_names(given, _known())
+        return cls(**given)
 
 
 def fields(group: str | None = None) -> tuple[Field, ...]:
