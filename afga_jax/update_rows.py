@@ -87,6 +87,30 @@ def update_rows(
     )
 
 
+def collected_rows(tree: PyTree, place: Array, mesh: Mesh | None = None) -> PyTree:
+    """The rows at `place`, in that order, on every device; past the last, anything.
+
+    Args:
+      tree: `[rows, ...]`.
+      place: `[listed]`.
+      mesh: Devices that share the rows: each sends those that lie on it. A compiler
+        would gather all of them.
+    """
+    if mesh is None:
+        return rows.take(tree, place)
+
+    def here(tree, place):
+        def collect(x):
+            local = place - jax.lax.axis_index(CLIENTS) * len(x)
+            local = jnp.where(local < 0, len(x), local)
+            found = x.at[local].get(mode="fill", fill_value=0)
+            return jax.lax.psum(found, CLIENTS)
+
+        return jax.tree.map(collect, tree)
+
+    return over_blocks(here, mesh, (ROWS, COPIED), COPIED)(tree, place)
+
+
 def uploaded_rows(
     tree: PyTree,
     place: Array,
