@@ -1,8 +1,8 @@
 """The originals of a data set over the network, each checked before anybody uses it.
 
 pooch downloads, with redirects, proxies of the environment, a progress bar and repeated
-attempts. Ours is what is an attempt's failure: pooch alone would take as many bytes as
-a server cares to send, and repeat a wrong checksum or a missing page.
+attempts. What counts as a failure is decided here: pooch alone would take as many bytes
+as a server cares to send, and repeat a wrong checksum or a missing page.
 """
 
 import contextlib
@@ -36,8 +36,8 @@ class Original(NamedTuple):
 
 
 # The edition that LEAF splits; the second address is the one that LEAF itself gives,
-# from before the text was moved. Nobody publishes the archive's size and checksum: who
-# has downloaded it and found LEAF's roles in it can add them here.
+# from before the text was moved. No published size or checksum of the archive is known:
+# who has downloaded it and found LEAF's roles in it can add them here.
 _SHAKESPEARE = Original(
     "1994-01-100.zip",
     (
@@ -109,11 +109,15 @@ def download(
 
     for url in original.urls:
         # The checksum is compared by `_transfer`: pooch would repeat a wrong one.
-        name, registry = original.name, {original.name: None}
-        keeper = pooch.create(folder, "", registry=registry, urls={name: url})
-        keeper.retry_if_failed = attempts - 1
+        keeper = pooch.create(
+            folder,
+            base_url="",
+            registry={original.name: None},
+            urls={original.name: url},
+            retry_if_failed=attempts - 1,
+        )
         with contextlib.suppress(ValueError, _Final):
-            return Path(keeper.fetch(name, downloader=attempt))
+            return Path(keeper.fetch(original.name, downloader=attempt))
     raise DataError(f"{owner}: download failed: {'; '.join(dict.fromkeys(failures))}")
 
 
