@@ -91,12 +91,14 @@ def decode(spec: Spec, files: Mapping[str, Path]) -> Arrays:
 
 
 def _decode_cifar(spec: ImageSpec, layout: _CifarLayout, path: Path) -> Arrays:
-    record_counts = {
-        member: spec.counts[split] // len(members)
-        for split, members in layout.members.items()
-        for member in members
-    }
-    names, parts = None, {}
+    arrays: dict[str, np.ndarray] = {}
+    rows: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    for split, members in layout.members.items():
+        inputs = np.empty((spec.counts[split], *spec.shape), np.uint8)
+        targets = np.empty(spec.counts[split], np.int32)
+        arrays |= {f"{split}_inputs": inputs, f"{split}_targets": targets}
+        parts = (np.split(array, len(members)) for array in (inputs, targets))
+        rows |= dict(zip(members, zip(*parts, strict=True), strict=True))
     # In stored order: to go back would be to expand the archive again.
     with tarfile.open(path, "r|gz") as archive:
         for member in archive:
@@ -106,35 +108,32 @@ def _decode_cifar(spec: ImageSpec, layout: _CifarLayout, path: Path) -> Arrays:
                 continue
             if name == layout.names:
                 lines = content.read(_NAMES_LIMIT).decode("utf-8").splitlines()
-                names = np.array([line for line in lines if line])
-            elif name in record_counts:
-                count = record_counts[name]
-                parts[name] = _read_records(content, name, count, spec, layout)
-    missing = sorted(record_counts.keys() - parts.keys())
-    if names is None or missing:
-        raise ValueError(f"{', '.join(missing or [layout.names])} missing")
-    arrays = {"label_names": names}
-    for split, members in layout.members.items():
-        inputs, targets = zip(*(parts[member] for member in members), strict=True)
-        arrays[f"{split}_inputs"] = np.concatenate(inputs)
-        arrays[f"{split}_targets"] = np.concatenate(targets)
+                arrays["label_names"] = np.array([line for line in lines if line])
+            elif name in rows:
+                _read_records(content, name, layout.label_bytes, *rows.pop(name))
+    if missing := [*rows, *([] if "label_names" in arrays else [layout.names])]:
+        raise ValueError(f"{', '.join(missing)} missing")
     return arrays
 
 
 def _read_records(
-    content: IO[bytes], name: str, count: int, spec: ImageSpec, layout: _CifarLayout
-) -> tuple[np.ndarray, np.ndarray]:
-    """Images and labels of one member."""
-    height, width, channels = spec.shape
-    size = count * (layout.label_bytes + math.prod(spec.shape))
+    content: IO[bytes],
+    name: str,
+    label_bytes: int,
+    inputs: np.ndarray,
+    targets: np.ndarray,
+) -> None:
+    """Reads one member into its rows of the split."""
+    count, height, width, channels = inputs.shape
+    size = count * (label_bytes + height * width * channels)
     block = content.read(size + 1)
     if len(block) != size:
         word = "fewer" if len(block) < size else "more"
         raise ValueError(f"{name} has {word} than {count} records")
     records = np.frombuffer(block, np.uint8).reshape(count, -1)
-    planes = records[:, layout.label_bytes :].reshape(count, channels, height, width)
-    labels = records[:, layout.label_bytes - 1].astype(np.int32)
-    return np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), labels
+    planes = records[:, label_bytes:].reshape(count, channels, height, width)
+    inputs[:] = planes.transpose(0, 2, 3, 1)
+    targets[:] = records[:, label_bytes - 1]
 
 
 def _decode_idx(spec: ImageSpec, files: Mapping[str, Path]) -> Arrays:
