@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from absl import app, flags, logging
 
-from afga_jax.data import catalog, inventory, sources
+from afga_jax.data import catalog, sources
 from afga_jax.data.catalog import DataError
 
 _FIELDS = dataclasses.fields(sources.Access)
@@ -101,7 +101,7 @@ def _list(names: Sequence[str], access: sources.Access) -> int:
     del names
     rows = [("data set", "state", "size", "where, or what a fetch would download")]
     for name in catalog.CATALOG:
-        status = inventory.status(name, access)
+        status = sources.status(name, access)
         rows.append((name, status.state, _size(status.size), _where(status)))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     for name, state, size, where in rows:
@@ -114,7 +114,7 @@ def _list(names: Sequence[str], access: sources.Access) -> int:
 def _fetch(names: Sequence[str], access: sources.Access) -> int:
     for spec in [catalog.find(name) for name in names]:
         sources.load_arrays(spec, access)
-        status = inventory.status(spec.name, access)
+        status = sources.status(spec.name, access)
         print(f"{spec.name}: {status.state}, {_size(status.size)}, {status.where}")
     return 0
 
@@ -123,7 +123,7 @@ def _verify(names: Sequence[str], access: sources.Access) -> int:
     failures = 0
     for spec in [catalog.find(name) for name in names]:
         try:
-            for line in inventory.verify(spec.name, access):
+            for line in sources.verify(spec.name, access):
                 print(f"{spec.name}: whole: {line}")
         except DataError as error:
             failures += 1
@@ -131,7 +131,7 @@ def _verify(names: Sequence[str], access: sources.Access) -> int:
     return 1 if failures else 0
 
 
-def _where(status: inventory.Status) -> str:
+def _where(status: sources.Status) -> str:
     if status.where is not None:
         return str(status.where)
     sizes = [original.size for original in status.download]

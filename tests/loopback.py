@@ -186,17 +186,19 @@ def register(stand_ins: dict[str, dict], patch=setattr) -> None:
         if name in LAYOUTS or name.endswith("mnist"):
             specs[name] = dataclasses.replace(specs[name], counts=SPLITS, digests={})
         else:
-            patch(fetch, "_SHAKESPEARE_URLS", tuple(stand_ins[name]))
+            ((url, (size, sha256)),) = stand_ins[name].items()
+            works = fetch._SHAKESPEARE._replace(urls=(url,), size=size, sha256=sha256)
+            patch(fetch, "_SHAKESPEARE", works)
     patch(catalog, "CATALOG", specs)
 
     registered = fetch._url_infos
 
-    def url_infos(builder):
-        if builder.name not in stand_ins:
-            return registered(builder)
+    def url_infos(name):
+        if name not in stand_ins:
+            return registered(name)
         return {
             url: types.SimpleNamespace(size=size, checksum=checksum)
-            for url, (size, checksum) in stand_ins[builder.name].items()
+            for url, (size, checksum) in stand_ins[name].items()
         }
 
     patch(fetch, "_url_infos", url_infos)

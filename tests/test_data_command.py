@@ -139,23 +139,15 @@ def test_mishap_is_one_line_and_leaves_nothing(mishap, access, server, cifar, ca
     assert list(access.cache_dir.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("members", "reason"),
-    [
-        ({"../evil": b""}, "points outside"),
-        ({"cifar-10-batches-bin/test_batch.bin": b"short"}, "fewer than 10 records"),
-    ],
-)
-def test_registered_but_harmful_archive(
-    members, reason, access, server, monkeypatch, capsys
-):
-    members = loopback.cifar_members("cifar10", loopback.arrays_of("cifar10")) | members
+def test_registered_but_broken_archive(access, server, monkeypatch, capsys):
+    members = loopback.cifar_members("cifar10", loopback.arrays_of("cifar10"))
+    members["cifar-10-batches-bin/test_batch.bin"] = b"short"
     files = {"cifar10.tar.gz": loopback.tar_of(members)}
     loopback.register(
         {"cifar10": server.stand_in("cifar10", files)}, monkeypatch.setattr
     )
     assert data.execute("fetch", ["cifar10"], access) == 1
-    assert reason in one_error_line(capsys)
+    assert "fewer than 10 records" in one_error_line(capsys)
     assert list(access.cache_dir.iterdir()) == []
 
 
@@ -192,10 +184,10 @@ def test_unknown_name(access, capsys):
 
 
 def test_interrupt_leaves_nothing(access, cifar, monkeypatch, capsys):
-    def interrupt(sink, content):
+    def interrupt(file, content):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(fetch._Sink, "write", interrupt)
+    monkeypatch.setattr(fetch._Limited, "write", interrupt)
     assert data.execute("fetch", ["cifar10"], access) == 130
     assert "stopped" in capsys.readouterr().err
     assert list(access.cache_dir.iterdir()) == []

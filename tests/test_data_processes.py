@@ -173,6 +173,9 @@ def test_no_tensorflow_from_the_fetch_to_a_trained_model(tmp_path, server, start
         "import jax, afga_jax\n"
         "from afga_jax import data, models\n"
         "mnist = data.load('mnist')\n"
+        # Of a set that is not replaced, so that TFDS's own table is read.
+        "from afga_jax.data import catalog, fetch\n"
+        "assert len(fetch.originals(catalog.find('fashion_mnist'))) == 4\n"
         "held = data.partition.build('iid', mnist.train_targets, 5)\n"
         "clients = data.from_dataset(mnist, held, batch_size=8)\n"
         "task = models.classifier(models.create('mlp', 10), (28, 28, 1))\n"

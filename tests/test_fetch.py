@@ -7,10 +7,11 @@ import threading
 import types
 
 import numpy as np
+import pooch
 import pytest
 
 import loopback
-from afga_jax.data import catalog, fetch, sources
+from afga_jax.data import archives, catalog, fetch, sources
 from afga_jax.data.catalog import DataError
 
 
@@ -24,7 +25,7 @@ def server():
 def pauses(monkeypatch):
     """The pauses that would have been made, none of which is."""
     made = []
-    monkeypatch.setattr(fetch, "time", types.SimpleNamespace(sleep=made.append))
+    monkeypatch.setattr(pooch.core, "time", types.SimpleNamespace(sleep=made.append))
     return made
 
 
@@ -96,21 +97,15 @@ def test_table_of_addresses_is_tfds_own():
     assert (cifar.name, cifar.size) == ("cifar-10-binary.tar.gz", 170_052_171)
 
 
-def test_table_without_the_undeclared_package_is_the_same(monkeypatch):
-    class Builder:
-        name = "mnist"
-
-        @property
-        def url_infos(self):
-            raise ModuleNotFoundError("No module named 'importlib_resources'")
-
+def test_table_is_the_one_of_the_builders(monkeypatch):
     import tensorflow_datasets as tfds
 
     # Any class called `Traversable` does for TFDS's question.
     stand_in = types.ModuleType("importlib_resources")
     stand_in.abc = types.SimpleNamespace(Traversable=type(None))
     monkeypatch.setitem(sys.modules, "importlib_resources", stand_in)
-    assert fetch._url_infos(Builder()) == tfds.builder("mnist").url_infos
+    for name in ("cifar10", "cifar100", "fashion_mnist", "mnist"):
+        assert fetch._url_infos(name) == tfds.builder(name).url_infos
 
 
 def test_download_is_the_served_content(server, tmp_path, capfd):
@@ -130,14 +125,15 @@ def test_terminal_gets_a_progress_bar(server, tmp_path, monkeypatch):
     assert "file.bin: 100%" in sys.stderr.getvalue()
 
 
-def test_dropped_connection_is_tried_again(server, tmp_path, pauses):
+def test_dropped_connection_is_tried_again(server, tmp_path, pauses, caplog):
     content = bytes(range(256)) * 1000
     file = original(server, content)
     server.files["/set/file.bin"] = drops_first(2, content)
     path = fetch.download("set", file, tmp_path, attempts=3)
     assert path.read_bytes() == content
     assert len(server.requests) == 3
-    assert pauses == [1.0, 2.0]
+    assert caplog.text.count("the connection dropped; it is tried again") == 2
+    assert pauses == [1, 2]
 
 
 def test_attempts_have_a_limit(server, tmp_path, pauses):
@@ -207,7 +203,7 @@ def test_silent_server_is_given_up(server, tmp_path, pauses):
     with pytest.raises(DataError, match=r"no answer within 0\.2 s"):
         fetch.download("set", file, tmp_path, timeout=0.2, attempts=2)
     over.set()
-    assert pauses == [1.0]
+    assert pauses == [1]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -232,7 +228,7 @@ def test_nobody_listening(tmp_path, pauses):
         url = f"http://127.0.0.1:{closed.getsockname()[1]}/file.bin"
     with pytest.raises(DataError, match="nobody answers"):
         fetch.download("set", fetch.Original("file.bin", (url,)), tmp_path)
-    assert pauses == [1.0, 2.0, 4.0]
+    assert pauses == [1, 2, 3]
 
 
 def test_proxy_of_the_environment_is_used(server, tmp_path, monkeypatch):
@@ -255,10 +251,10 @@ def test_next_address_is_tried_where_the_first_has_moved(server, tmp_path):
 
 
 def test_an_interrupt_leaves_no_file(server, tmp_path, monkeypatch):
-    def interrupt(sink, content):
+    def interrupt(file, content):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(fetch._Sink, "write", interrupt)
+    monkeypatch.setattr(fetch._Limited, "write", interrupt)
     with pytest.raises(KeyboardInterrupt):
         fetch.download("set", original(server, bytes(10)), tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -283,6 +279,39 @@ def test_offline_touches_no_network(server, access, monkeypatch):
 def test_offline_by_environment(value, offline, monkeypatch):
     monkeypatch.setenv("AFGA_OFFLINE", value)
     assert sources.Access().offline is offline
+
+
+@pytest.mark.parametrize("name", ["cifar10", "mnist", "shakespeare"])
+def test_original_with_a_wrong_checksum_is_not_opened(
+    name, server, access, monkeypatch
+):
+    if name == "shakespeare":
+        files = {"works.zip": loopback.zip_of({"100.txt": b"words"})}
+    else:
+        files = loopback.originals_of(name, loopback.arrays_of(name))
+    loopback.register({name: server.stand_in(name, files)}, monkeypatch.setattr)
+    for path, content in server.files.items():
+        server.files[path] = content[:-1] + bytes([content[-1] ^ 1])
+
+    def opened(*arguments):
+        raise AssertionError("it was opened")
+
+    monkeypatch.setattr(archives, "decode", opened)
+    with pytest.raises(DataError, match="wrong checksum"):
+        sources.load_arrays(catalog.find(name), access)
+    assert list(access.cache_dir.iterdir()) == []
+
+
+def test_works_without_a_registered_checksum_are_checked_by_their_content(
+    server, access, monkeypatch
+):
+    files = {"works.zip": loopback.zip_of({"100.txt": b"words"})}
+    ((url, _),) = server.stand_in("shakespeare", files).items()
+    works = fetch.Original("works.zip", (url,))
+    monkeypatch.setattr(fetch, "_SHAKESPEARE", works)
+    with pytest.raises(DataError, match="no speaking role"):
+        sources.load_roles(access)
+    assert list(access.cache_dir.iterdir()) == []
 
 
 def test_wrong_content_is_refused(server, access, monkeypatch):

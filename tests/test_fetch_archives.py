@@ -1,4 +1,7 @@
-"""Archives that are broken or were made to do harm: one line, nothing unpacked."""
+"""Archives that are broken or were made to do harm: one line, nothing unpacked.
+
+A registered checksum is compared before (`test_fetch`), so few of these can be met.
+"""
 
 import gzip
 import io
@@ -19,7 +22,7 @@ def small_sets(monkeypatch):
     loopback.register({name: {} for name in names}, monkeypatch.setattr)
 
 
-def refusal(tmp_path, name, files, label_names=()):
+def refusal(tmp_path, name, files):
     """The message with which the files are refused; nothing else may be written."""
     folder = tmp_path / "originals"
     folder.mkdir()
@@ -27,7 +30,7 @@ def refusal(tmp_path, name, files, label_names=()):
         (folder / file).write_bytes(content)
     paths = {file: folder / file for file in files}
     with pytest.raises(DataError) as caught:
-        archives.decode(catalog.find(name), paths, label_names)
+        archives.decode(catalog.find(name), paths)
     assert sorted(path.name for path in tmp_path.rglob("*")) == sorted(
         ["originals", *files]
     )
@@ -43,38 +46,28 @@ def cifar(changes=None, without=(), name="cifar10"):
     return {"archive.tar.gz": loopback.tar_of(members | (changes or {}))}
 
 
-@pytest.mark.parametrize(
-    "member", ["../evil.bin", "/evil.bin", "a/../../evil.bin", "..\\evil", "c:/evil"]
-)
-def test_member_outside_the_folder(member, tmp_path):
-    message = refusal(tmp_path, "cifar10", cifar({member: b"evil"}))
-    assert "points outside" in message
-    assert repr(member) in message
-
-
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE])
-def test_member_that_is_no_plain_file(kind, tmp_path):
+def test_member_that_is_no_plain_file_is_not_followed(kind, tmp_path):
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w:gz") as archive:
-        member = tarfile.TarInfo("folder/data_batch_1.bin")
+        member = tarfile.TarInfo("cifar-10-batches-bin/data_batch_1.bin")
         member.type, member.linkname = kind, "/etc/hostname"
         archive.addfile(member)
     message = refusal(tmp_path, "cifar10", {"archive.tar.gz": file.getvalue()})
-    assert "not a plain file" in message
+    assert "data_batch_1.bin" in message
+    assert "missing" in message
 
 
-def test_archive_that_expands_without_end(tmp_path):
-    message = refusal(tmp_path, "cifar10", cifar({"folder/bomb": bytes(5 << 20)}))
-    assert "expands to more than" in message
-
-
-def test_header_that_expands_without_end(tmp_path):
-    # tarfile keeps such a header in memory, so it must be stopped while it is read.
-    member = tarfile.TarInfo("folder/file")
-    member.pax_headers = {"comment": "x" * (5 << 20)}
-    content = gzip.compress(member.tobuf(tarfile.PAX_FORMAT))
-    message = refusal(tmp_path, "cifar10", {"archive.tar.gz": content})
-    assert "expands to more than" in message
+def test_members_count_by_their_exact_names_only(tmp_path):
+    wanted = "data_batch_3.bin"
+    content = loopback.cifar_members("cifar10", loopback.arrays_of("cifar10"))[
+        f"cifar-10-batches-bin/{wanted}"
+    ]
+    for folder in ("..", "/cifar-10-batches-bin", "other", "x/cifar-10-batches-bin"):
+        files = cifar({f"{folder}/{wanted}": content}, without=wanted)
+        place = tmp_path / folder.replace("/", "_").replace("..", "above")
+        place.mkdir()
+        assert f"{wanted} missing" in refusal(place, "cifar10", files)
 
 
 @pytest.mark.parametrize("kept", [0, 1, 10, 500, 0.5, 0.999])
@@ -84,15 +77,6 @@ def test_truncated_archive(kept, tmp_path):
     refusal(tmp_path, "cifar10", {name: content[:length]})
 
 
-def test_altered_archive_fails_its_own_checksum(tmp_path):
-    members = loopback.cifar_members("cifar10", loopback.arrays_of("cifar10"))
-    plain = gzip.decompress(loopback.tar_of(members))
-    content = bytearray(gzip.compress(plain, compresslevel=0))
-    content[len(content) // 2] ^= 1
-    message = refusal(tmp_path, "cifar10", {"archive.tar.gz": bytes(content)})
-    assert "CRC" in message
-
-
 def test_missing_member(tmp_path):
     message = refusal(tmp_path, "cifar10", cifar(without="data_batch_3.bin"))
     assert "data_batch_3.bin missing" in message
@@ -100,7 +84,7 @@ def test_missing_member(tmp_path):
 
 def test_missing_label_names(tmp_path):
     message = refusal(tmp_path, "cifar10", cifar(without="batches.meta.txt"))
-    assert "label_names missing" in message
+    assert "batches.meta.txt missing" in message
 
 
 @pytest.mark.parametrize(("length", "word"), [(9, "fewer"), (11, "more")])
@@ -143,15 +127,13 @@ def test_broken_idx_file(plain, cut, reason, tmp_path):
         (folder / file).write_bytes(data)
     paths = {file: folder / file for file in files}
     with pytest.raises(DataError, match=reason):
-        archives.decode(catalog.find("mnist"), paths, [str(k) for k in range(10)])
+        archives.decode(catalog.find("mnist"), paths)
 
 
 @pytest.mark.parametrize(
     ("members", "reason"),
     [
-        ({"100.txt": b"words", "../evil.txt": b""}, "points outside"),
-        ({"100.txt": b"words", "other.txt": b""}, "2 text files instead of one"),
-        ({"readme": b""}, "0 text files instead of one"),
+        ({"readme": b"", "../100.txt": b"words"}, "no item named '100.txt'"),
         ({"100.txt": bytes(21 << 20)}, "longer than 20,971,520 bytes"),
         ({"100.txt": b"\xff\xfe words"}, "can't decode"),
         ({"100.txt": b"no play here"}, "no speaking role"),

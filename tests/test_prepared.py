@@ -5,7 +5,7 @@ import pytest
 
 import loopback
 import stored
-from afga_jax.data import catalog, inventory, prepared, sources
+from afga_jax.data import catalog, prepared, sources
 from afga_jax.data.catalog import DataError
 
 
@@ -116,7 +116,7 @@ def test_form_that_needs_tensorflow_is_named(access, small_sets):
     )
     with pytest.raises(DataError, match="only as tfrecord, which needs TensorFlow"):
         sources.load("mnist", access)
-    status = inventory.status("mnist", access)
+    status = sources.status("mnist", access)
     assert status.state == "missing"
     assert status.note.endswith("is tfrecord, which needs TensorFlow")
 
@@ -125,14 +125,14 @@ def test_verify_looks_at_every_place(access, small_sets):
     arrays = loopback.arrays_of("mnist")
     folder = stored.prepare(access.data_dir, "mnist", arrays)
     path = stored.store(access, "mnist", arrays)
-    prepared_line, cached_line = inventory.verify("mnist", access)
+    prepared_line, cached_line = sources.verify("mnist", access)
     assert prepared_line.startswith(str(folder))
     assert cached_line.startswith(str(path))
     path.write_bytes(b"no archive")
     record = folder / "mnist-train.array_record-00000-of-00001"
     record.write_bytes(record.read_bytes()[:-5000])
     with pytest.raises(DataError) as caught:
-        inventory.verify("mnist", access)
+        sources.verify("mnist", access)
     assert f"{folder} is damaged" in str(caught.value)
     assert f"{path} is damaged" in str(caught.value)
 

@@ -8,9 +8,9 @@ import pytest
 
 import loopback
 import stored
-from afga_jax.data import cache, catalog, content, inventory, prepared, roles, sources
+from afga_jax.data import cache, catalog, prepared, sources
 from afga_jax.data.catalog import DataError
-from afga_jax.data.shakespeare import Role, parse, read_text
+from afga_jax.data.shakespeare import Role, pack, parse, read_text, unpack
 
 real_data = pytest.mark.skipif(
     not os.environ.get("TFDS_DATA_DIR"),
@@ -48,7 +48,7 @@ def test_cache_of_an_own_variant_does_not_pass_for_the_data_set(access):
     stored.store(
         access, "mnist", loopback.arrays_of("mnist"), origin="prepared elsewhere"
     )
-    assert inventory.status("mnist", access).state == "missing"
+    assert sources.status("mnist", access).state == "missing"
     with pytest.raises(DataError, match="neither prepared under"):
         sources.load("mnist", access)
 
@@ -90,38 +90,23 @@ def test_tfds_folder_by_environment(monkeypatch, tmp_path):
     assert sources.Access().data_dir == Path.home() / "tensorflow_datasets"
 
 
-def test_digits_stand_in_only_for_what_nobody_asked_for(access, small_sets):
-    data, note = sources.load_or_digits(None, "cifar10", access)
-    assert data.name == "digits"
-    assert "BUILT-IN DIGITS" in note
-    assert "cifar10" in note
-    assert "\n" not in note
-    with pytest.raises(DataError, match="cifar10"):
-        sources.load_or_digits("cifar10", "mnist", access)
-    stored.prepare(access.data_dir, "cifar10", loopback.arrays_of("cifar10"))
-    data, note = sources.load_or_digits(None, "cifar10", access)
-    assert (data.name, note) == ("cifar10", "")
-    data, note = sources.load_or_digits("cifar10", "mnist", access)
-    assert (data.name, note) == ("cifar10", "")
-
-
 def test_problems_name_what_is_wrong(small_sets):
     spec = catalog.find("cifar10")
     arrays = loopback.arrays_of("cifar10")
-    assert content.problems(spec, arrays) == []
+    assert catalog.problems(spec, arrays) == []
     short = arrays | {"train_inputs": arrays["train_inputs"][1:]}
-    assert "uint8[49, 32, 32, 3], not uint8[50" in content.problems(spec, short)[0]
+    assert "uint8[49, 32, 32, 3], not uint8[50" in catalog.problems(spec, short)[0]
     short = arrays | {"test_targets": arrays["test_targets"][1:]}
-    assert content.problems(spec, short) == ["test has 9 labels, not 10"]
+    assert catalog.problems(spec, short) == ["test has 9 labels, not 10"]
     labels = arrays["test_targets"].copy()
     labels[4] = 10
-    (problem,) = content.problems(spec, arrays | {"test_targets": labels})
+    (problem,) = catalog.problems(spec, arrays | {"test_targets": labels})
     assert "test label 10 of sample 4 is outside [0, 10)" in problem
     names = arrays["label_names"][:9]
-    (problem,) = content.problems(spec, arrays | {"label_names": names})
+    (problem,) = catalog.problems(spec, arrays | {"label_names": names})
     assert problem == "9 label names for 10 classes"
     del arrays["label_names"]
-    assert content.problems(spec, arrays) == ["label_names is missing"]
+    assert catalog.problems(spec, arrays) == ["label_names is missing"]
 
 
 def test_roles_survive_packing():
@@ -130,7 +115,7 @@ def test_roles_survive_packing():
         Role("C_D", "C", "D", "“é”\n"),
         Role("E_F", "E", "F", ""),
     ]
-    assert roles.unpack(roles.pack(before)) == before
+    assert unpack(pack(before)) == before
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +138,7 @@ def decoded_once():
 @pytest.mark.parametrize("name", list(catalog.CATALOG))
 def test_real_set_is_verified(name, tmp_path, decoded_once):
     access = sources.Access(cache_dir=tmp_path)
-    (line,) = inventory.verify(name, access)
+    (line,) = sources.verify(name, access)
     spec = catalog.find(name)
     assert str(access.data_dir / spec.prepared_name) in line
     assert "content as known" in line
@@ -182,7 +167,7 @@ def test_real_cifar10_rebuilt_and_served_decodes_to_the_same(
     stored.assert_same(cache.read("cifar10", access.cache_dir)[0], expected)
     np.testing.assert_array_equal(data.train_inputs, expected["train_inputs"])
     assert data.label_names[:2] == ("airplane", "automobile")
-    (line, _) = inventory.verify("cifar10", access)
+    (line, _) = sources.verify("cifar10", access)
     assert "50,000 train, 10,000 test, 10 classes" in line
 
 
@@ -214,5 +199,5 @@ def test_real_works_served_as_a_zip_decode_to_the_same(tmp_path, monkeypatch):
         loopback.register({"shakespeare": stand_in}, monkeypatch.setattr)
         served = sources.load_roles(elsewhere)
     assert served == parse(text)
-    (line,) = inventory.verify("shakespeare", elsewhere)
+    (line,) = sources.verify("shakespeare", elsewhere)
     assert "1,129 roles, 4,226,158 samples" in line

@@ -29,7 +29,7 @@ from afga_jax.data.corpus import (
 )
 from afga_jax.data.dataset import Dataset
 from afga_jax.data.picture import class_picture
-from afga_jax.data.sources import Access, load, load_or_digits, load_roles
+from afga_jax.data.sources import Access, load, load_roles
 from afga_jax.data.synthetic import Problem, logistic, quadratic
 
 __all__ = [
@@ -50,7 +50,6 @@ __all__ = [
     "held_out",
     "held_out_text",
     "load",
-    "load_or_digits",
     "load_roles",
     "logistic",
     "natural",

@@ -7,11 +7,9 @@ file that does not live up to its header is refused, and whoever asked rebuilds 
 
 import contextlib
 import fcntl
-import hashlib
 import json
 import os
 import shutil
-import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -19,26 +17,11 @@ from typing import NamedTuple
 import numpy as np
 from absl import logging
 
-from afga_jax.data.catalog import DataError
-
-Arrays = Mapping[str, np.ndarray]
+from afga_jax.data.catalog import Arrays, DataError, array_digest, differences, reason
 
 # Raised when the meaning of the stored arrays changes, so that old files are rebuilt.
 FORMAT = 1
 _HEADER = "header"
-
-# Whatever a reader of foreign or half a file may run into.
-_UNREADABLE = (
-    OSError,
-    ValueError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    EOFError,
-    MemoryError,
-    SyntaxError,
-    zipfile.BadZipFile,
-)
 
 
 class Header(NamedTuple):
@@ -66,24 +49,6 @@ def path_of(name: str, folder: Path) -> Path:
     return folder / f"{name}.npz"
 
 
-def array_digest(array: np.ndarray) -> str:
-    """The first 128 bits of the SHA-256 of an array's type, shape and content.
-
-    Args:
-      array: Any array without Python objects.
-
-    Returns:
-      32 hexadecimal digits.
-
-    Example:
-      >>> array_digest(np.arange(3)) == array_digest(np.arange(3.0))
-      False
-    """
-    digest = hashlib.sha256(f"{array.dtype.str}{array.shape}".encode())
-    digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()[:32]
-
-
 def read(name: str, folder: Path) -> tuple[Arrays, Header] | None:
     """Reads a decoded data set and checks it against its own header.
 
@@ -99,15 +64,20 @@ def read(name: str, folder: Path) -> tuple[Arrays, Header] | None:
     """
     path = path_of(name, folder)
     try:
-        arrays = _load(path)
-        header = _parse(arrays.pop(_HEADER), name)
+        # NumPy would leave a file open that is not what it expects.
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as content:
+            # A stored member cannot claim more bytes than the file has.
+            if any(member.compress_type for member in content.zip.infolist()):
+                raise ValueError("it has compressed members")
+            header = _parse(content[_HEADER], name)
+            arrays = {key: content[key] for key in content.files if key != _HEADER}
     except FileNotFoundError:
         return None
-    except _UNREADABLE as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise DataError(f"{path} is damaged: {reason}.") from error
-    found = {key: array_digest(array) for key, array in arrays.items()}
-    if damaged := differences(found, header.digests):
+    # A file that is foreign or cut short sets off errors of many kinds.
+    except Exception as error:
+        raise DataError(f"{path} is damaged: {reason(error)}.") from error
+    digests = {key: array_digest(array) for key, array in arrays.items()}
+    if damaged := differences(digests, header.digests):
         raise DataError(f"{path} is damaged: {', '.join(damaged)} changed.")
     return arrays, header
 
@@ -117,14 +87,8 @@ def peek(name: str, folder: Path) -> Header | None:
     try:
         with np.load(path_of(name, folder), allow_pickle=False) as content:
             return _parse(content[_HEADER], name)
-    except _UNREADABLE:
+    except Exception:
         return None
-
-
-def differences(found: Mapping[str, str], expected: Mapping[str, str]) -> list[str]:
-    """Names of the arrays whose digest differs or that only one side has."""
-    names = sorted(found.keys() | expected.keys())
-    return [name for name in names if found.get(name) != expected.get(name)]
 
 
 def write(name: str, folder: Path, arrays: Arrays, origin: str, scratch: Path) -> None:
@@ -137,24 +101,15 @@ def write(name: str, folder: Path, arrays: Arrays, origin: str, scratch: Path) -
       origin: Where the content came from.
       scratch: The folder given by `workspace`.
     """
-    header = {
-        "format": FORMAT,
-        "name": name,
-        "origin": origin,
-        "digests": {key: array_digest(array) for key, array in arrays.items()},
-    }
+    digests = {key: array_digest(array) for key, array in arrays.items()}
+    header = {"format": FORMAT, "name": name, "origin": origin, "digests": digests}
+    stored = {_HEADER: np.array(json.dumps(header)), **arrays}
     unfinished = scratch / "decoded.npz"
     with open(unfinished, "wb") as file:
-        np.savez(
-            file,
-            allow_pickle=False,
-            **{_HEADER: np.array(json.dumps(header))},
-            **arrays,
-        )
+        np.savez(file, allow_pickle=False, **stored)
         file.flush()
         os.fsync(file.fileno())
     os.replace(unfinished, path_of(name, folder))
-    _sync_folder(folder)
 
 
 @contextlib.contextmanager
@@ -182,17 +137,6 @@ def workspace(name: str, folder: Path) -> Iterator[Path]:
             shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _load(path: Path) -> dict[str, np.ndarray]:
-    with open(path, "rb") as file:
-        with zipfile.ZipFile(file) as members:
-            # A stored member cannot claim more bytes than the file has.
-            if any(m.compress_type != zipfile.ZIP_STORED for m in members.infolist()):
-                raise ValueError("it has compressed members")
-        file.seek(0)
-        with np.load(file, allow_pickle=False) as content:
-            return {key: content[key] for key in content.files}
-
-
 def _parse(stored: np.ndarray, name: str) -> Header:
     header = json.loads(str(stored))
     if (header["name"], header["format"]) != (name, FORMAT):
@@ -214,26 +158,11 @@ def _locked(path: Path, name: str) -> Iterator[None]:
             logging.warning("Another process works on %s; waiting for it.", name)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         # The one before may have removed the file between our open and our lock.
-        if _is_file_at(descriptor, path):
+        if os.fstat(descriptor).st_nlink:
             break
         os.close(descriptor)
     try:
         yield
     finally:
         path.unlink(missing_ok=True)
-        os.close(descriptor)
-
-
-def _is_file_at(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    except FileNotFoundError:
-        return False
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
         os.close(descriptor)

@@ -5,11 +5,47 @@ the same samples to the same clients whichever way a data set arrived.
 """
 
 import dataclasses
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from afga_jax.data.shakespeare import num_samples, unpack
+
+Arrays = Mapping[str, np.ndarray]
 
 
 class DataError(ValueError):
     """A data set is missing, damaged or cannot be fetched; one line says what to do."""
+
+
+def reason(error: BaseException) -> str:
+    """What an error of some library says, in one line that is not too long."""
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+def array_digest(array: np.ndarray) -> str:
+    """The first 128 bits of the SHA-256 of an array's type, shape and content.
+
+    Args:
+      array: Any array without Python objects.
+
+    Returns:
+      32 hexadecimal digits.
+
+    Example:
+      >>> array_digest(np.arange(3)) == array_digest(np.arange(3.0))
+      False
+    """
+    digest = hashlib.sha256(f"{array.dtype.str}{array.shape}".encode())
+    digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()[:32]
+
+
+def differences(digests: Mapping[str, str], expected: Mapping[str, str]) -> list[str]:
+    """Names of the arrays whose digest differs or that only one side has."""
+    names = sorted(digests.keys() | expected.keys())
+    return [name for name in names if digests.get(name) != expected.get(name)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,8 +58,9 @@ class ImageSpec:
       counts: Number of samples of each split.
       shape: Height, width and channels of an image.
       num_classes: Number of classes.
-      digests: `cache.array_digest` of each decoded array; empty: not known, so nothing
-        is compared.
+      label_names: Names of the classes where the originals do not hold them.
+      digests: `array_digest` of each decoded array; empty: not known, so nothing is
+        compared.
     """
 
     name: str
@@ -31,12 +68,42 @@ class ImageSpec:
     counts: Mapping[str, int]
     shape: tuple[int, int, int]
     num_classes: int
+    label_names: Sequence[str] = ()
     digests: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def prepared_name(self) -> str:
         """Name of the folder where TFDS keeps the set."""
         return self.name
+
+    @property
+    def counted(self) -> str:
+        """Its counts, for people."""
+        counts = [f"{count:,} {split}" for split, count in self.counts.items()]
+        return ", ".join([*counts, f"{self.num_classes} classes"])
+
+    def miscounts(self, arrays: Arrays) -> list[str]:
+        """Where counts, shapes or labels differ, one phrase each."""
+        problems = []
+        for split, count in self.counts.items():
+            inputs, targets = arrays[f"{split}_inputs"], arrays[f"{split}_targets"]
+            if inputs.shape != (count, *self.shape) or inputs.dtype != np.uint8:
+                problems.append(
+                    f"{split} images are {inputs.dtype}{list(inputs.shape)}, not "
+                    f"uint8{[count, *self.shape]}"
+                )
+            if targets.shape != (count,):
+                problems.append(f"{split} has {targets.size:,} labels, not {count:,}")
+            outside = (targets < 0) | (targets >= self.num_classes)
+            if outside.any():
+                problems.append(
+                    f"{split} label {targets[outside][0]} of sample "
+                    f"{np.argmax(outside)} is outside [0, {self.num_classes})"
+                )
+        names = len(arrays["label_names"])
+        if names != self.num_classes:
+            problems.append(f"{names} label names for {self.num_classes} classes")
+        return problems
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,8 +124,49 @@ class TextSpec:
     samples: int
     digests: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
+    @property
+    def counted(self) -> str:
+        """Its counts, for people."""
+        return f"{self.roles:,} roles, {self.samples:,} samples"
+
+    def miscounts(self, arrays: Arrays) -> list[str]:
+        """Where counts, shapes or labels differ, one phrase each."""
+        roles = unpack(arrays)
+        samples = sum(num_samples(role.text) for role in roles)
+        if (len(roles), samples) == (self.roles, self.samples):
+            return []
+        return [
+            f"{len(roles):,} roles and {samples:,} samples, not {self.roles:,} and "
+            f"{self.samples:,}"
+        ]
+
 
 Spec = ImageSpec | TextSpec
+
+
+def problems(spec: Spec, arrays: Arrays) -> list[str]:
+    """Everything in which arrays differ from what the data set must hold.
+
+    Counts and labels are looked at before digests, because they tell more.
+
+    Args:
+      spec: The data set.
+      arrays: What was decoded.
+
+    Returns:
+      One phrase per difference; empty: it is the data set.
+    """
+    try:
+        found = spec.miscounts(arrays)
+    except KeyError as error:
+        return [f"{error.args[0]} is missing"]
+    if spec.digests:
+        digests = {name: array_digest(array) for name, array in arrays.items()}
+        found += [
+            f"{name} has digest {digests.get(name)}, not {spec.digests.get(name)}"
+            for name in differences(digests, spec.digests)
+        ]
+    return found
 
 
 def find(name: str) -> Spec:
@@ -81,8 +189,9 @@ def find(name: str) -> Spec:
     return CATALOG[name]
 
 
-CATALOG: dict[str, Spec] = {
-    "cifar10": ImageSpec(
+_CLOTHES = "T-shirt/top,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Ankle boot"
+_SPECS: tuple[Spec, ...] = (
+    ImageSpec(
         name="cifar10",
         form="cifar",
         counts={"train": 50_000, "test": 10_000},
@@ -96,7 +205,7 @@ CATALOG: dict[str, Spec] = {
             "label_names": "551b22433676d2c6bc4eda7bf8de539d",
         },
     ),
-    "cifar100": ImageSpec(
+    ImageSpec(
         name="cifar100",
         form="cifar",
         counts={"train": 50_000, "test": 10_000},
@@ -110,12 +219,13 @@ CATALOG: dict[str, Spec] = {
             "label_names": "32768255d0e6619185030936b1045a42",
         },
     ),
-    "fashion_mnist": ImageSpec(
+    ImageSpec(
         name="fashion_mnist",
         form="idx",
         counts={"train": 60_000, "test": 10_000},
         shape=(28, 28, 1),
         num_classes=10,
+        label_names=_CLOTHES.split(","),
         digests={
             "train_inputs": "b23b490b5513f5991ae2eb4425ed74da",
             "train_targets": "f7d90c8e0597c8ab3b46787bcf1f8770",
@@ -124,12 +234,13 @@ CATALOG: dict[str, Spec] = {
             "label_names": "8f807e6fa9923ed93718ff56a58f90e0",
         },
     ),
-    "mnist": ImageSpec(
+    ImageSpec(
         name="mnist",
         form="idx",
         counts={"train": 60_000, "test": 10_000},
         shape=(28, 28, 1),
         num_classes=10,
+        label_names=tuple("0123456789"),
         digests={
             "train_inputs": "5dce3c3ed22dfeb798804346e0d1a31e",
             "train_targets": "fd301c96571a62c9f4326bbc289ff94f",
@@ -138,7 +249,7 @@ CATALOG: dict[str, Spec] = {
             "label_names": "42e9ffae0a40e40acf28c49da99e5ba4",
         },
     ),
-    "shakespeare": TextSpec(
+    TextSpec(
         name="shakespeare",
         prepared_name="leaf_shakespeare",
         roles=1129,
@@ -151,4 +262,6 @@ CATALOG: dict[str, Spec] = {
             "ends": "3283a53991562252efa0a3953a7fc8c6",
         },
     ),
-}
+)
+
+CATALOG: dict[str, Spec] = {spec.name: spec for spec in _SPECS}

@@ -5,7 +5,6 @@ import hashlib
 import io
 import json
 import logging
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,10 +14,8 @@ import numpy as np
 from PIL import Image
 from tqdm import tqdm
 
-from afga_jax.data.cache import Arrays
-from afga_jax.data.catalog import DataError, ImageSpec, Spec
-from afga_jax.data.roles import pack
-from afga_jax.data.shakespeare import Role
+from afga_jax.data.catalog import Arrays, DataError, ImageSpec, Spec, reason
+from afga_jax.data.shakespeare import Role, pack
 
 # Forms that TFDS reads without TensorFlow.
 _READABLE = ("array_record", "parquet")
@@ -43,11 +40,6 @@ class Prepared(NamedTuple):
     def readable(self) -> bool:
         """Whether it can be read without TensorFlow."""
         return self.form in _READABLE
-
-
-def default_folder() -> Path:
-    """Where TFDS keeps its data sets: `TFDS_DATA_DIR`, or its folder in the home."""
-    return Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()
 
 
 def find(spec: Spec, data_dir: Path) -> Prepared | None:
@@ -120,7 +112,11 @@ def _read_images(spec: ImageSpec, builder) -> Arrays:
         inputs = np.empty((len(source), *spec.shape), np.uint8)
         targets = np.empty(len(source), np.int32)
         positions = _stored_order(builder, split, len(source))
-        for rows in _chunks(f"{spec.name} {split}", len(source)):
+        starts = range(0, len(source), _CHUNK)
+        title = {"desc": f"{spec.name} {split}", "unit": " images"}
+        # It takes a while, so a terminal gets a progress bar.
+        for start in tqdm(starts, **title, unit_scale=_CHUNK, disable=None):
+            rows = range(start, min(start + _CHUNK, len(source)))
             records = source.__getitems__(list(rows))
             if "id" in records[0]:
                 positions[rows] = [_position(record["id"]) for record in records]
@@ -131,15 +127,6 @@ def _read_images(spec: ImageSpec, builder) -> Arrays:
             raise ValueError(f"the ids of split {split} do not count its records")
         arrays |= {f"{split}_inputs": inputs, f"{split}_targets": targets}
     return arrays | {"label_names": np.array(builder.info.features["label"].names)}
-
-
-def _chunks(title: str, length: int) -> Iterator[range]:
-    """Runs of record numbers, with a progress bar on a terminal: it takes a while."""
-    with tqdm(total=length, desc=title, unit=" images", disable=None) as bar:
-        for start in range(0, length, _CHUNK):
-            rows = range(start, min(start + _CHUNK, length))
-            yield rows
-            bar.update(len(rows))
 
 
 def _stored_order(builder, split: str, length: int) -> np.ndarray:
@@ -186,8 +173,7 @@ def _without_hints() -> Iterator[None]:
 
 
 def _damaged(spec: Spec, folder: Path, error: Exception) -> DataError:
-    reason = " ".join(str(error).split())[:200] or type(error).__name__
     return DataError(
-        f"{spec.name}: the prepared set in {folder} is damaged ({reason}); prepare it "
-        "anew with TFDS, or take it away and let it be fetched."
+        f"{spec.name}: the prepared set in {folder} is damaged ({reason(error)}); "
+        "prepare it anew with TFDS, or take it away and let it be fetched."
     )

@@ -10,7 +10,7 @@ Errors" becomes a role of its own.
 import gzip
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -136,6 +136,42 @@ def encode(text: str, alphabet: str = ALPHABET) -> np.ndarray:
         )
     table = str.maketrans({letter: chr(code) for code, letter in enumerate(alphabet)})
     return np.frombuffer(text.translate(table).encode("latin-1"), np.uint8)
+
+
+def pack(roles: Sequence[Role]) -> dict[str, np.ndarray]:
+    r"""Stores roles in plain arrays, so that the decoded cache can hold them.
+
+    Args:
+      roles: The roles.
+
+    Returns:
+      Their names as strings `[roles]`, all texts as one uint8 array of UTF-8 and the
+      place where each ends.
+
+    Example:
+      >>> role = Role("HAMLET_GHOST", "HAMLET", "GHOST", "Mark me.\n")
+      >>> unpack(pack([role])) == [role]
+      True
+    """
+    texts = [role.text.encode("utf-8") for role in roles]
+    names = {
+        field: np.array([getattr(role, field) for role in roles], np.str_)
+        for field in ("user", "play", "speaker")
+    }
+    ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
+    return names | {"text": np.frombuffer(b"".join(texts), np.uint8), "ends": ends}
+
+
+def unpack(arrays: Mapping[str, np.ndarray]) -> list[Role]:
+    """The roles that `pack` stored, in their order."""
+    text = arrays["text"].tobytes()
+    starts = [0, *arrays["ends"][:-1]]
+    texts = [
+        text[start:end].decode("utf-8")
+        for start, end in zip(starts, arrays["ends"], strict=True)
+    ]
+    names = (arrays[field].tolist() for field in ("user", "play", "speaker"))
+    return [Role(*fields) for fields in zip(*names, texts, strict=True)]
 
 
 class _Layout(NamedTuple):

@@ -1,21 +1,22 @@
 """A data set by its name: prepared by TFDS, decoded before, or fetched on first use.
 
 What TFDS has prepared comes first, then the decoded cache, then the network. Prepared
-sets are decoded once and kept in the same cache.
+sets are decoded once and kept in the same cache. `status` and `verify` tell where a
+data set is and whether it is whole.
 """
 
 import dataclasses
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from absl import logging
 
-from afga_jax.data import archives, cache, catalog, content, fetch, prepared
-from afga_jax.data.cache import Arrays
-from afga_jax.data.catalog import DataError, ImageSpec, Spec
+from afga_jax.data import archives, cache, catalog, fetch, prepared
+from afga_jax.data.catalog import Arrays, DataError, ImageSpec, Spec, reason
 from afga_jax.data.dataset import Dataset
-from afga_jax.data.roles import unpack
-from afga_jax.data.shakespeare import Role
+from afga_jax.data.shakespeare import Role, unpack
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +40,8 @@ class Access:
     attempts: int = 4
 
     def __post_init__(self):
-        data_dir = Path(self.data_dir or prepared.default_folder()).expanduser()
+        tfds_dir = os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
+        data_dir = Path(self.data_dir or tfds_dir).expanduser()
         if self.data_dir and not data_dir.is_dir():
             raise DataError(
                 f"the data folder {data_dir} does not exist; give the folder of TFDS's "
@@ -49,7 +51,10 @@ class Access:
             if not value > 0:
                 raise DataError(f"{name} is {value}; it must be greater than 0.")
         cache_dir = Path(self.cache_dir or cache.default_folder()).expanduser()
-        offline = _offline_by_environment() if self.offline is None else self.offline
+        offline = self.offline
+        if offline is None:
+            word = os.environ.get("AFGA_OFFLINE", "").lower()
+            offline = word not in ("", "0", "false", "no")
         object.__setattr__(self, "data_dir", data_dir)
         object.__setattr__(self, "cache_dir", cache_dir)
         object.__setattr__(self, "offline", offline)
@@ -73,15 +78,8 @@ def load(name: str, access: Access | None = None) -> Dataset:
         raise DataError(f"{name} is a text, not a set of images; use `load_roles`.")
     arrays = load_arrays(spec, access or Access())
     try:
-        return Dataset(
-            name,
-            train_inputs=arrays["train_inputs"],
-            train_targets=arrays["train_targets"],
-            test_inputs=arrays["test_inputs"],
-            test_targets=arrays["test_targets"],
-            num_classes=spec.num_classes,
-            label_names=tuple(arrays["label_names"].tolist()),
-        )
+        names = {"label_names": tuple(arrays["label_names"].tolist())}
+        return Dataset(name, **{**arrays, **names}, num_classes=spec.num_classes)
     except ValueError as error:
         raise DataError(f"the prepared set is damaged: {error}") from error
 
@@ -99,36 +97,6 @@ def load_roles(access: Access | None = None) -> list[Role]:
       DataError: They are not there and cannot be fetched, or they are damaged.
     """
     return unpack(load_arrays(catalog.find("shakespeare"), access or Access()))
-
-
-def load_or_digits(
-    name: str | None, default: str, access: Access | None = None
-) -> tuple[Dataset, str]:
-    """Loads the data set asked for, or where none was asked for, what is to be had.
-
-    Args:
-      name: The user's choice; None: the user left it alone.
-      default: What is meant then.
-      access: Where it may come from; None: what the environment says.
-
-    Returns:
-      The data set and a note for the user, empty unless the built-in digits stand in.
-
-    Raises:
-      DataError: The user's own choice cannot be had.
-    """
-    if name is not None:
-        return load(name, access), ""
-    try:
-        return load(default, access), ""
-    except DataError as error:
-        from afga_jax.data.builtin import digits
-
-        note = (
-            f"{default} cannot be had, so THIS RUN USES THE BUILT-IN DIGITS INSTEAD; "
-            f"its numbers say nothing about {default}. {error}"
-        )
-        return digits(), note
 
 
 def load_arrays(spec: Spec, access: Access) -> Arrays:
@@ -149,28 +117,99 @@ def load_arrays(spec: Spec, access: Access) -> Arrays:
     if readable:
         return _decode_prepared(spec, access, readable)
     if access.offline:
-        raise missing(spec, access, "and the network is switched off")
+        raise _missing(spec, access, "and the network is switched off")
     return _fetch(spec, access)
 
 
-def usable(spec: Spec, header: cache.Header, found: prepared.Prepared | None) -> bool:
-    """Whether a cached content may serve.
+class Status(NamedTuple):
+    """Where a data set is.
+
+    Attributes:
+      state: `"prepared"` (by TFDS), `"cached"` (decoded), or `"missing"`.
+      where: Its folder or file; None: missing.
+      size: Its bytes on the disk; 0: missing.
+      download: The files that a fetch would download.
+      note: What else there is to know, e.g. of a set that cannot be read.
+    """
+
+    state: str
+    where: Path | None
+    size: int
+    download: tuple[fetch.Original, ...] = ()
+    note: str = ""
+
+
+def status(name: str, access: Access) -> Status:
+    """Tells where a data set is, without reading it.
 
     Args:
-      spec: The data set.
-      header: What the cache says of the content.
-      found: The prepared set, which is preferred; None: there is none to be read.
+      name: The data set.
+      access: Where it may be.
 
     Returns:
-      True where it was decoded from just this prepared set. Without one, true where it
-      is the data set itself, wherever it came from.
+      The place that `load` would take it from.
+    """
+    spec = catalog.find(name)
+    found = prepared.find(spec, access.data_dir)
+    if found and found.readable:
+        size = sum(file.stat().st_size for file in found.folder.iterdir())
+        return Status("prepared", found.folder, size)
+    header = cache.peek(name, access.cache_dir)
+    if header and _usable(spec, header, None):
+        path = cache.path_of(name, access.cache_dir)
+        return Status("cached", path, path.stat().st_size)
+    note = f"{found.folder} is {found.form}, which needs TensorFlow" if found else ""
+    return Status("missing", None, 0, fetch.originals(spec), note)
+
+
+def verify(name: str, access: Access) -> list[str]:
+    """Checks a data set wherever it is: counts, labels and digests of the content.
+
+    Args:
+      name: The data set.
+      access: Where it may be; the network is not touched.
+
+    Returns:
+      One line per place, saying what was found there.
+
+    Raises:
+      DataError: The data set is nowhere, or something of it is damaged.
+    """
+    spec = catalog.find(name)
+    places: list[tuple[Path, Callable[[], Arrays]]] = []
+    found = prepared.find(spec, access.data_dir)
+    if found and found.readable:
+        places.append((found.folder, lambda: prepared.read(spec, found)))
+    path = cache.path_of(name, access.cache_dir)
+    if path.exists():
+        places.append((path, lambda: cache.read(name, access.cache_dir)[0]))
+    reports, damages = [], []
+    for where, read in places:
+        try:
+            if problems := "; ".join(catalog.problems(spec, read())):
+                raise DataError(f"{name} in {where} is damaged: {problems}.")
+            reports.append(f"{where}: {spec.counted}, content as known")
+        except DataError as error:
+            damages.append(str(error))
+    if damages:
+        raise DataError(" ".join(damages))
+    if not reports:
+        raise _missing(spec, access, "so there is nothing to verify")
+    return reports
+
+
+def _usable(spec: Spec, header: cache.Header, found: prepared.Prepared | None) -> bool:
+    """Whether a cached content may serve.
+
+    It may where it was decoded from just the prepared set that was found. Without one,
+    it must be the data set itself, wherever it came from.
     """
     if found:
         return header.origin == found.origin
-    return not spec.digests or not cache.differences(header.digests, spec.digests)
+    return not spec.digests or not catalog.differences(header.digests, spec.digests)
 
 
-def missing(spec: Spec, access: Access, reason: str) -> DataError:
+def _missing(spec: Spec, access: Access, reason: str) -> DataError:
     """The error for a data set that is nowhere; one line with the ways to get it."""
     found = prepared.find(spec, access.data_dir)
     there = f" (only as {found.form}, which needs TensorFlow)" if found else ""
@@ -193,7 +232,7 @@ def _cached(
     if entry is None:
         return None
     arrays, header = entry
-    return arrays if usable(spec, header, found) else None
+    return arrays if _usable(spec, header, found) else None
 
 
 def _decode_prepared(spec: Spec, access: Access, found: prepared.Prepared) -> Arrays:
@@ -212,47 +251,35 @@ def _decode_prepared(spec: Spec, access: Access, found: prepared.Prepared) -> Ar
 
 
 def _fetch(spec: Spec, access: Access) -> Arrays:
-    originals = fetch.originals(spec)
     try:
         with cache.workspace(spec.name, access.cache_dir) as scratch:
             # Another process may have fetched it while this one waited.
             arrays = _cached(spec, access, None)
             if arrays is None:
-                arrays = _download_and_decode(spec, originals, access, scratch)
+                arrays = _download_and_decode(spec, access, scratch)
                 origin = f"originals of {spec.name}"
                 cache.write(spec.name, access.cache_dir, arrays, origin, scratch)
             return arrays
     except OSError as error:
-        reason = error.strerror or " ".join(str(error).split())
-        raise missing(spec, access, f"which cannot be written ({reason})") from error
+        cause = error.strerror or reason(error)
+        raise _missing(spec, access, f"which cannot be written ({cause})") from error
 
 
-def _download_and_decode(
-    spec: Spec,
-    originals: tuple[fetch.Original, ...],
-    access: Access,
-    scratch: Path,
-) -> Arrays:
+def _download_and_decode(spec: Spec, access: Access, folder: Path) -> Arrays:
     try:
         files = {
             original.name: fetch.download(
                 spec.name,
                 original,
-                scratch,
+                folder,
                 timeout=access.timeout,
                 attempts=access.attempts,
             )
-            for original in originals
+            for original in fetch.originals(spec)
         }
-        arrays = archives.decode(spec, files, fetch.label_names(spec))
+        arrays = archives.decode(spec, files)
     except DataError as error:
-        raise missing(spec, access, f"and cannot be fetched ({error})") from error
-    if found := content.problems(spec, arrays):
-        raise missing(
-            spec, access, f"and what was fetched is not it ({'; '.join(found)})"
-        )
+        raise _missing(spec, access, f"and cannot be fetched ({error})") from error
+    if problems := "; ".join(catalog.problems(spec, arrays)):
+        raise _missing(spec, access, f"and what was fetched is not it ({problems})")
     return arrays
-
-
-def _offline_by_environment() -> bool:
-    return os.environ.get("AFGA_OFFLINE", "").lower() not in ("", "0", "false", "no")
