@@ -12,13 +12,14 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from afga_jax.models.layers.boundary import materialise
 from afga_jax.models.layers.windows import (
     LAYOUT,
     Pads,
     Pair,
-    explicit_padding,
+    by_platform,
     filtered,
+    jit_once,
+    largest_divisor,
     mirrored_padding,
     pad,
     taps,
@@ -43,34 +44,7 @@ def convolution(
     Returns:
       `[batch, out height, out width, out]`.
     """
-    pads = explicit_padding(inputs.shape[1:3], kernel.shape[:2], strides, padding)
-    return _convolution(inputs, kernel, tuple(strides), pads)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def _convolution(inputs, kernel, strides, padding):
-    return lax.platform_dependent(
-        inputs,
-        kernel,
-        cpu=partial(_forward_cpu, strides=strides, padding=padding),
-        default=partial(_native, strides=strides, padding=padding),
-    )
-
-
-def _forward(inputs, kernel, strides, padding):
-    return _convolution(inputs, kernel, strides, padding), (inputs, kernel)
-
-
-def _backward(strides, padding, saved, gradient):
-    return lax.platform_dependent(
-        *saved,
-        gradient,
-        cpu=partial(_backward_cpu, strides=strides, padding=padding),
-        default=partial(_backward_native, strides=strides, padding=padding),
-    )
-
-
-_convolution.defvjp(_forward, _backward)
+    return _convolution(inputs, kernel, strides, padding)
 
 
 def _native(inputs, kernel, *, strides, padding):
@@ -79,104 +53,84 @@ def _native(inputs, kernel, *, strides, padding):
     )
 
 
-def _backward_native(inputs, kernel, gradient, *, strides, padding):
-    function = partial(_native, strides=strides, padding=padding)
-    return jax.vjp(function, inputs, kernel)[1](gradient)
-
-
-@partial(jax.jit, static_argnames=("strides", "padding"))
-def _forward_cpu(inputs, kernel, *, strides, padding):
+@jit_once
+def _forward(inputs, kernel, *, strides, padding):
     if _is_pointwise(kernel, padding):
         return _matmul(inputs[:, :: strides[0], :: strides[1]], kernel[0, 0])
     if _is_patches(inputs, kernel, strides, padding):
         return _matmul(_patches(inputs, strides), kernel.reshape(-1, kernel.shape[3]))
     if kernel.shape[2] == 1:
         # The native convolution has nothing to vectorise in one input channel.
-        one_channel = partial(filtered, strides=strides)
-        return materialise(one_channel, pad(inputs, padding), kernel[:, :, 0])
+        return filtered(pad(inputs, padding), kernel[:, :, 0], strides)
     return _native(inputs, kernel, strides=strides, padding=padding)
 
 
-@partial(jax.jit, static_argnames=("strides", "padding"))
-def _backward_cpu(inputs, kernel, gradient, *, strides, padding):
-    function = partial(_forward_cpu, strides=strides, padding=padding)
+@jit_once
+def _backward(inputs, kernel, gradient, *, strides, padding):
     if _is_pointwise(kernel, padding) or _is_patches(inputs, kernel, strides, padding):
         # Matmuls and reshapes: their automatic gradient is the fast one.
+        function = partial(_forward, strides=strides, padding=padding)
         return jax.vjp(function, inputs, kernel)[1](gradient)
-    return (
-        _input_gradient(inputs, kernel, gradient, strides, padding),
-        _kernel_gradient(inputs, kernel, gradient, strides, padding),
-    )
-
-
-def _input_gradient(inputs, kernel, gradient, strides, padding):
-    """Spread the gradient by the stride, then convolve with the mirrored kernel."""
-    pads = mirrored_padding(
+    back = mirrored_padding(
         inputs.shape[1:3], gradient.shape[1:3], kernel.shape[:2], strides, padding
     )
+    d_inputs = _input_gradient(kernel, gradient, strides, back)
+    # Few channels make patches that are slow to collect, many make the convolution's
+    # kernel, which is the whole gradient image, too large.
+    if kernel.shape[2] >= 64:
+        padded = pad(inputs, padding)
+        return d_inputs, _patches_gradient(padded, kernel.shape, gradient, strides)
+    seen = tuple(
+        (low, size - 1 - high)
+        for size, (low, _), (_, high) in zip(
+            kernel.shape[:2], padding, back, strict=True
+        )
+    )
+    return d_inputs, _image_gradient(inputs, gradient, strides, seen)
+
+
+_convolution = by_platform(_native, _forward, _backward)
+
+
+def _input_gradient(kernel, gradient, strides, padding):
+    """Spread the gradient by the stride, then convolve with the mirrored kernel."""
     return lax.conv_general_dilated(
         gradient,
         kernel[::-1, ::-1].swapaxes(2, 3),
         (1, 1),
-        pads,
+        padding,
         lhs_dilation=strides,
         dimension_numbers=LAYOUT,
     )
 
 
-def _kernel_gradient(inputs, kernel, gradient, strides, padding):
-    # Few channels make patches that are slow to collect, many make the convolution's
-    # kernel, which is the whole gradient image, too large.
-    if kernel.shape[2] >= 64:
-        return _kernel_gradient_by_patches(inputs, kernel, gradient, strides, padding)
-    return _kernel_gradient_by_convolution(inputs, kernel, gradient, strides, padding)
-
-
-def _kernel_gradient_by_patches(inputs, kernel, gradient, strides, padding):
+def _patches_gradient(padded, shape, gradient, strides):
     """∂K = (∂Yᵀ P)ᵀ, a row of P being what one window sees, a few samples at a time."""
-    padded, (batch, *outs, features) = pad(inputs, padding), gradient.shape
-    size = math.prod(kernel.shape[:3])
-    chunk = _largest_divisor(batch, CACHED // (math.prod(outs) * size))
+    (batch, *outs, features), size = gradient.shape, math.prod(shape[:3])
+    chunk = largest_divisor(batch, CACHED // (math.prod(outs) * size))
 
     def add(total, samples):
         images, grads = samples
-        seen = [under(images, tap, outs, strides) for tap in taps(kernel.shape[:2])]
+        seen = [under(images, tap, outs, strides) for tap in taps(shape[:2])]
         patches = jnp.concatenate(seen, axis=-1).reshape(-1, size)
         return total + grads.reshape(-1, features).T @ patches, None
 
     zeros = jnp.zeros((features, size), gradient.dtype)
     chunks = [x.reshape(-1, chunk, *x.shape[1:]) for x in (padded, gradient)]
-    return lax.scan(add, zeros, chunks)[0].T.reshape(kernel.shape)
+    return lax.scan(add, zeros, chunks)[0].T.reshape(shape)
 
 
-def _kernel_gradient_by_convolution(inputs, kernel, gradient, strides, padding):
-    """Convolve with the gradient as the kernel: samples become channels."""
-    pads = [
-        (low, size - image - low + (out - 1) * stride)
-        for size, (low, _), image, out, stride in zip(
-            kernel.shape[:2],
-            padding,
-            inputs.shape[1:3],
-            gradient.shape[1:3],
-            strides,
-            strict=True,
-        )
-    ]
+def _image_gradient(inputs, gradient, strides, padding):
+    """∂K = x ∗ ∂Y, the gradient being the kernel: samples become channels."""
     by_channel = lax.conv_general_dilated(
         inputs.transpose(3, 1, 2, 0),
         gradient.transpose(1, 2, 0, 3),
         (1, 1),
-        pads,
+        padding,
         rhs_dilation=strides,
         dimension_numbers=LAYOUT,
     )
     return by_channel.transpose(1, 2, 0, 3)
-
-
-def _largest_divisor(number, bound):
-    return max(
-        d for d in range(1, number + 1) if d <= max(bound, 1) and number % d == 0
-    )
 
 
 def _is_pointwise(kernel, padding):

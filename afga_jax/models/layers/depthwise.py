@@ -1,18 +1,16 @@
 """Depthwise convolution: every channel has its own filter."""
 
-from functools import partial
-
-import jax
 import jax.numpy as jnp
 from jax import lax
 
-from afga_jax.models.layers.boundary import materialise
 from afga_jax.models.layers.windows import (
     LAYOUT,
     Pads,
     Pair,
-    explicit_padding,
+    by_platform,
     filtered,
+    jit_once,
+    largest_divisor,
     mirrored_padding,
     pad,
     taps,
@@ -35,34 +33,7 @@ def depthwise(
     Returns:
       `[batch, out height, out width, channels]`.
     """
-    pads = explicit_padding(inputs.shape[1:3], kernel.shape[:2], strides, padding)
-    return _depthwise(inputs, kernel, tuple(strides), pads)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def _depthwise(inputs, kernel, strides, padding):
-    return lax.platform_dependent(
-        inputs,
-        kernel,
-        cpu=partial(_forward_cpu, strides=strides, padding=padding),
-        default=partial(_native, strides=strides, padding=padding),
-    )
-
-
-def _forward(inputs, kernel, strides, padding):
-    return _depthwise(inputs, kernel, strides, padding), (inputs, kernel)
-
-
-def _backward(strides, padding, saved, gradient):
-    return lax.platform_dependent(
-        *saved,
-        gradient,
-        cpu=partial(_backward_cpu, strides=strides, padding=padding),
-        default=partial(_backward_native, strides=strides, padding=padding),
-    )
-
-
-_depthwise.defvjp(_forward, _backward)
+    return _depthwise(inputs, kernel, strides, padding)
 
 
 def _native(inputs, kernel, *, strides, padding):
@@ -76,27 +47,24 @@ def _native(inputs, kernel, *, strides, padding):
     )
 
 
-def _backward_native(inputs, kernel, gradient, *, strides, padding):
-    function = partial(_native, strides=strides, padding=padding)
-    return jax.vjp(function, inputs, kernel)[1](gradient)
+@jit_once
+def _forward(inputs, kernel, *, strides, padding):
+    return filtered(pad(inputs, padding), kernel[:, :, 0], strides)
 
 
-@partial(jax.jit, static_argnames=("strides", "padding"))
-def _forward_cpu(inputs, kernel, *, strides, padding):
-    padded = pad(inputs, padding)
-    return materialise(partial(filtered, strides=strides), padded, kernel[:, :, 0])
-
-
-@partial(jax.jit, static_argnames=("strides", "padding"))
-def _backward_cpu(inputs, kernel, gradient, *, strides, padding):
+@jit_once
+def _backward(inputs, kernel, gradient, *, strides, padding):
     window = kernel.shape[:2]
-    pads = mirrored_padding(
+    back = mirrored_padding(
         inputs.shape[1:3], gradient.shape[1:3], window, strides, padding
     )
-    spread, mirrored = pad(gradient, pads, strides), kernel[::-1, ::-1, 0]
-    d_inputs = materialise(partial(filtered, strides=(1, 1)), spread, mirrored)
+    spread, mirrored = pad(gradient, back, strides), kernel[::-1, ::-1, 0]
+    d_inputs = filtered(spread, mirrored, (1, 1))
     d_mirrored = _kernel_gradient(inputs, spread, window)
     return d_inputs, d_mirrored[::-1, ::-1, None]
+
+
+_depthwise = by_platform(_native, _forward, _backward)
 
 
 def _kernel_gradient(inputs, spread, window):
@@ -108,8 +76,9 @@ def _kernel_gradient(inputs, spread, window):
     products to memory.
     """
     batch, height, width, channels = inputs.shape
-    (tall, wide), rows = window, _rows_at_once(height, width, channels)
-    strips = height // rows
+    # So many rows that a loop's step is worth it and its pixels stay in cache.
+    rows = largest_divisor(height, min(32, 4096 // channels) // width)
+    (tall, wide), strips = window, height // rows
 
     def add(number, total):
         start = number // strips, (number % strips) * rows, 0, 0
@@ -123,13 +92,3 @@ def _kernel_gradient(inputs, spread, window):
 
     zeros = jnp.zeros((*window, channels), inputs.dtype)
     return lax.fori_loop(0, batch * strips, add, zeros)
-
-
-def _rows_at_once(height, width, channels):
-    """So many rows that a loop's step is worth it and its pixels stay in cache."""
-    pixels = min(32, 4096 // channels)
-    return max(
-        rows
-        for rows in range(1, height + 1)
-        if height % rows == 0 and (rows == 1 or rows * width <= pixels)
-    )

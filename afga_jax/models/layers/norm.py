@@ -37,65 +37,53 @@ def batch_norm(inputs: Array, scale: Array, bias: Array, epsilon: float = 1e-5):
     return _norm_forward(inputs, scale, bias, epsilon)[0]
 
 
-@partial(jax.jit, static_argnums=3)
-def _gelu_forward(inputs, scale, bias, epsilon):
-    flat = _flat(inputs)
-    cdf = _normal_cdf(flat)
-    normed, mean, variance, root = _normalise(flat * cdf, scale, bias, epsilon)
-    outputs = normed.reshape(inputs.shape), mean, variance
-    return outputs, (flat, cdf, scale, mean, root)
-
-
-@partial(jax.jit, static_argnums=0)
-def _gelu_backward(epsilon, saved, gradients):
-    del epsilon  # It is in `root`.
-    inputs, cdf, scale, mean, root = saved
-    gradient = gradients[0]
-    d_hidden, d_scale, d_bias = _norm_gradient(
-        inputs * cdf, scale, mean, root, _flat(gradient)
-    )
-    d_inputs = d_hidden * (cdf + inputs * _normal_pdf(inputs))
-    return d_inputs.reshape(gradient.shape), d_scale, d_bias
-
-
 def _norm_forward(inputs, scale, bias, epsilon):
-    flat = _flat(inputs)
-    normed, mean, variance, root = _normalise(flat, scale, bias, epsilon)
-    outputs = normed.reshape(inputs.shape), mean, variance
-    return outputs, (flat, scale, mean, root)
-
-
-def _norm_backward(epsilon, saved, gradients):
-    del epsilon  # It is in `root`.
-    gradient = gradients[0]
-    d_inputs, d_scale, d_bias = _norm_gradient(*saved, _flat(gradient))
-    return d_inputs.reshape(gradient.shape), d_scale, d_bias
-
-
-gelu_norm.defvjp(_gelu_forward, _gelu_backward)
-batch_norm.defvjp(_norm_forward, _norm_backward)
-
-
-def _normalise(hidden, scale, bias, epsilon):
+    hidden = _flat(inputs)
     mean = hidden.mean(0)
     # Rounding can push the difference below zero where a channel is constant.
     variance = jnp.maximum((hidden * hidden).mean(0) - mean * mean, 0)
     root = lax.rsqrt(variance + epsilon)
     slope = scale * root
     normed = hidden * slope[None] + (bias - mean * slope)[None]
-    return normed, mean, variance, root
+    outputs = normed.reshape(inputs.shape), mean, variance
+    return outputs, (hidden, scale, mean, root)
 
 
-def _norm_gradient(hidden, scale, mean, root, gradient):
+def _norm_backward(epsilon, saved, gradients):
     """∂h = γ/√(σ² + ε) · (∂y − mean(∂y) − ĥ·mean(∂y·ĥ)), ĥ the normalised h."""
-    samples = len(hidden)
+    del epsilon  # It is in `root`.
+    hidden, scale, mean, root = saved
+    gradient, samples = _flat(gradients[0]), len(hidden)
     d_bias = gradient.sum(0)
     d_scale = ((gradient * hidden).sum(0) - mean * d_bias) * root
     slope = scale * root
     tilt = slope * root * d_scale / samples
     offset = slope * d_bias / samples - tilt * mean
     d_hidden = slope[None] * gradient - tilt[None] * hidden - offset[None]
-    return d_hidden, d_scale, d_bias
+    return d_hidden.reshape(gradients[0].shape), d_scale, d_bias
+
+
+@partial(jax.jit, static_argnums=3)
+def _gelu_forward(inputs, scale, bias, epsilon):
+    flat = _flat(inputs)
+    cdf = _normal_cdf(flat)
+    (normed, *moments), (_, *saved) = _norm_forward(flat * cdf, scale, bias, epsilon)
+    return (normed.reshape(inputs.shape), *moments), (flat, cdf, *saved)
+
+
+@partial(jax.jit, static_argnums=0)
+def _gelu_backward(epsilon, saved, gradients):
+    inputs, cdf, *saved = saved
+    gradient = gradients[0]
+    d_hidden, d_scale, d_bias = _norm_backward(
+        epsilon, (inputs * cdf, *saved), (_flat(gradient),)
+    )
+    d_inputs = d_hidden * (cdf + inputs * _normal_pdf(inputs))
+    return d_inputs.reshape(gradient.shape), d_scale, d_bias
+
+
+gelu_norm.defvjp(_gelu_forward, _gelu_backward)
+batch_norm.defvjp(_norm_forward, _norm_backward)
 
 
 def _flat(inputs):

@@ -10,6 +10,7 @@ from afga_jax.models.layers.windows import (
     Pads,
     Pair,
     explicit_padding,
+    mirrored_padding,
     out_size,
     pad,
     taps,
@@ -90,11 +91,10 @@ def _spread_overlapping(winner, gradient, window, strides, padding, image):
     """Windows that overlap: a pixel adds up what its windows send."""
     total = 0
     for number, tap in enumerate(taps(window)):
-        edges = tuple(
-            (start - low, pixels - 1 - (out - 1) * stride - start + low)
-            for start, (low, _), pixels, out, stride in zip(
-                tap, padding, image, gradient.shape[1:3], strides, strict=True
-            )
+        # A tap is a window of one pixel, further into the image.
+        moved = tuple(
+            (low - start, 0) for start, (low, _) in zip(tap, padding, strict=True)
         )
-        total += pad(jnp.where(winner == number, gradient, 0), edges, strides)
+        back = mirrored_padding(image, gradient.shape[1:3], (1, 1), strides, moved)
+        total += pad(jnp.where(winner == number, gradient, 0), back, strides)
     return total

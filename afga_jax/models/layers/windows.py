@@ -1,18 +1,75 @@
 """How a window moves over an image: padding, strides, and the pixels under one tap."""
 
-import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial, reduce
 from itertools import product
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
+from afga_jax.models.layers.boundary import materialise
 from afga_jax.typing import Array
 
 # Of an image's two axes; of the ends of each.
 Pair = tuple[int, ...]
 Pads = tuple[Pair, ...]
 LAYOUT = ("NHWC", "HWIO", "NHWC")
+
+# For a layer's body: layers of one shape are traced and lowered once.
+jit_once = partial(jax.jit, static_argnames=("strides", "padding"))
+
+Forward = Callable[..., Array]
+Backward = Callable[..., tuple[Array, Array]]
+
+
+def by_platform(native: Forward, forward: Forward, backward: Backward) -> Forward:
+    """A layer with a kernel: native on accelerators, written by hand on CPU.
+
+    Args:
+      native: From inputs and kernel, with `strides` and explicit `padding` by name, to
+        outputs. Accelerators use it with its automatic gradient.
+      forward: The same on CPU.
+      backward: On CPU from inputs, kernel and the outputs' gradient to the gradients
+        of inputs and kernel.
+
+    Returns:
+      The layer, of inputs, kernel, strides and named or explicit padding.
+    """
+
+    @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+    def layer(inputs, kernel, strides, padding):
+        options = {"strides": strides, "padding": padding}
+        return lax.platform_dependent(
+            inputs,
+            kernel,
+            cpu=partial(forward, **options),
+            default=partial(native, **options),
+        )
+
+    def layer_forward(inputs, kernel, strides, padding):
+        return layer(inputs, kernel, strides, padding), (inputs, kernel)
+
+    def layer_backward(strides, padding, saved, gradient):
+        options = {"strides": strides, "padding": padding}
+
+        def native_backward(inputs, kernel, gradient):
+            return jax.vjp(partial(native, **options), inputs, kernel)[1](gradient)
+
+        return lax.platform_dependent(
+            *saved,
+            gradient,
+            cpu=partial(backward, **options),
+            default=native_backward,
+        )
+
+    layer.defvjp(layer_forward, layer_backward)
+
+    def padded_layer(inputs, kernel, strides, padding):
+        pads = explicit_padding(inputs.shape[1:3], kernel.shape[:2], strides, padding)
+        return layer(inputs, kernel, tuple(strides), pads)
+
+    return padded_layer
 
 
 def explicit_padding(
@@ -74,12 +131,21 @@ def under(padded: Array, tap: Pair, outs: Pair, strides: Pair) -> Array:
     return padded[:, rows, columns]
 
 
-def filtered(padded: Array, kernel: Array, *, strides: Pair) -> Array:
+def filtered(padded: Array, kernel: Array, strides: Pair) -> Array:
     """Σ pixels under a tap · the tap's weights `[channels]`, over all taps."""
-    window = kernel.shape[:2]
-    outs = out_size(padded.shape[1:3], window, strides)
-    parts = (
-        under(padded, tap, outs, strides) * kernel[tap][None, None, None]
-        for tap in taps(window)
-    )
-    return functools.reduce(jnp.add, parts)
+
+    def sum_over_taps(padded, kernel):
+        window = kernel.shape[:2]
+        outs = out_size(padded.shape[1:3], window, strides)
+        parts = (
+            under(padded, tap, outs, strides) * kernel[tap][None, None, None]
+            for tap in taps(window)
+        )
+        return reduce(jnp.add, parts)
+
+    return materialise(sum_over_taps, padded, kernel)
+
+
+def largest_divisor(number: int, bound: int) -> int:
+    """The largest divisor of a number up to a bound, 1 if the bound is below that."""
+    return next(d for d in range(max(bound, 1), 0, -1) if number % d == 0)
