@@ -57,9 +57,15 @@ def _window(grid: Grid) -> list[int]:
     """How far apart, along each axis, a reader and what it reads can be."""
     widths = []
     for axis, size in enumerate(grid.shape):
-        moves = [min(o[axis] % size, -o[axis] % size) for o in grid.offsets]
+        moves = [abs(_shortest(offset, grid.shape)[axis]) for offset in grid.offsets]
         widths.append(min(size, 2 * int(grid.mixes_before[-1]) * max(moves) + 1))
     return widths
+
+
+def _shortest(offset: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The same shift of a grid that wraps around, at most half of each axis."""
+    pairs = zip(offset, shape, strict=True)
+    return tuple((move + size // 2) % size - size // 2 for move, size in pairs)
 
 
 class Stencil:
@@ -107,10 +113,13 @@ class Stencil:
         power[tuple(self._half)] = 1.0
         powers = [power]
         axes = tuple(range(power.ndim))
+        # A window may be narrower than the grid, and a roll wraps around the window:
+        # by the shortest way nothing leaves it.
+        offsets = [_shortest(o, self._grid.shape) for o in self._grid.offsets]
         for _ in range(int(self._grid.mixes_before[-1])):
             shifted = [
-                np.roll(powers[-1], tuple(-o for o in offset), axes)
-                for offset in self._grid.offsets
+                np.roll(powers[-1], tuple(-move for move in offset), axes)
+                for offset in offsets
             ]
             powers.append(functools.reduce(np.add, shifted) / len(shifted))
         return np.stack(powers)
