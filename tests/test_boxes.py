@@ -182,3 +182,22 @@ def test_far_offsets_wrap_around(num_clients, steps, offsets):
         local_steps=steps,
         topology=topology,
     )
+
+
+# A model that keeps nothing of its client's own: what reached the client is not in what
+# it uploads, but for the state of its optimizer, or a step beside the mixing.
+@pytest.mark.parametrize("order", ["after", "before"])
+@pytest.mark.parametrize("local", ["sgd", "momentum"])
+def test_nobody_keeps_a_share_of_its_own_model(local, order):
+    matrix = shifts_matrix(30, (-1, 2))
+    compare(
+        "afga",
+        lambda step, selected: matrix,
+        30,
+        local=getattr(parts, local),
+        local_optimizer=local,
+        mixing_order=order,
+        active=10,
+        local_steps=4,
+        topology=shifts(30, -1, 2),
+    )
