@@ -240,11 +240,30 @@ class PeriodicAverage:
             lambda: jnp.asarray(average.matrix()),
             functools.partial(exchange.averaged, average),
         )
+        rows = self.rows(plan, cycle)
+        if rows is not None and len(rows) > self.num_clients:
+            exact = _average_of_real(rows < self.num_clients, self.num_clients)
         operator = self.mixing.at(plan, step, cycle)
         return either(number % self.period == 0, exact, operator)
 
     def spectral_gap(self):
         return self.mixing.spectral_gap()
+
+
+def _average_of_real(real: Array, count: int) -> Operator:
+    """The mean of the `count` rows that are a client's; padding keeps its model."""
+
+    def mean_on(share: Share) -> Callable[[PyTree], PyTree]:
+        mine = share.mine(real)
+
+        def mix(x):
+            mean = share.total(jnp.tensordot((mine / count).astype(x.dtype), x, 1))
+            return jnp.where(mine.reshape(-1, *[1] * (x.ndim - 1)), mean[None], x)
+
+        return lambda tree: jax.tree.map(mix, tree)
+
+    apply = mean_on(Share(len(real)))
+    return Operator(apply, lambda: apply(jnp.eye(len(real))), mean_on)
 
 
 @dataclass(frozen=True)
