@@ -201,3 +201,26 @@ def test_nobody_keeps_a_share_of_its_own_model(local, order):
         local_steps=4,
         topology=shifts(30, -1, 2),
     )
+
+
+@pytest.mark.parametrize("labels", [[0, 1] * 6, [0] * 3 + [1] * 7 + [2] * 2])
+def test_each_cluster_has_a_ring_of_its_selected(labels):
+    clusters = [np.flatnonzero(np.equal(labels, k)) for k in set(labels)]
+
+    def matrix_at(step, selected):
+        if (step + 1) % 2:
+            return np.eye(12)
+        groups = [[i for i in k if i in selected] for k in clusters]
+        return parts.within(12, groups)
+
+    compare(
+        "hafed_active",
+        matrix_at,
+        12,
+        adapted="per_step",
+        clustering=labels,
+        participation=0.5,
+        active_prob=0.6,
+        mix_every=2,
+        local_steps=6,
+    )
