@@ -194,6 +194,8 @@ def _in_order(before: np.ndarray, reader, task, weight):
 
 def _chains(step: np.ndarray, client: np.ndarray, uploads: np.ndarray):
     """Without mixing: a task reads its client's last one, an upload the very last."""
+    kept = np.flatnonzero(np.isin(client, uploads))
+    step, client = step[kept], client[kept]
     before = _before(step, client)
     reader = np.flatnonzero(before >= 0)
     task = before[reader]
@@ -208,7 +210,7 @@ def _chains(step: np.ndarray, client: np.ndarray, uploads: np.ndarray):
     task = np.concatenate([task, ends[at[found]]])
     # Clients do not read each other, so all of a step before the next.
     place = np.zeros(len(step), np.int64)
-    return np.arange(len(step)), reader, task, np.ones(len(reader)), place
+    return kept, reader, task, np.ones(len(reader)), place
 
 
 def _tasks(active: np.ndarray, num_clients: int) -> tuple[np.ndarray, np.ndarray]:

@@ -31,7 +31,8 @@ class CyclePlan(NamedTuple):
       active_count: How many really do, `[steps, groups]`.
       upload: Who sends its change to the server, `[groups, uploads]`.
       upload_count: How many really do, `[groups]`.
-      members: The clients that hold a model, `[rows]`; None: all.
+      members: The clients that hold a model, `[rows]`, all of whom upload; None: all
+        hold one.
     """
 
     active: Array
@@ -39,6 +40,11 @@ class CyclePlan(NamedTuple):
     upload: Array
     upload_count: Array | None
     members: Array | None
+
+    def all_upload(self, num_clients: int) -> bool:
+        """Whether it is known without the ids that all who compute upload."""
+        everybody = self.upload_count is None and self.upload.size == num_clients
+        return everybody or self.members is not None
 
     def flat_active(self, num_clients: int) -> tuple[Array, Array | None]:
         """Active ids `[steps, width]`, real ones first, and their number; None: all."""

@@ -224,3 +224,27 @@ def test_each_cluster_has_a_ring_of_its_selected(labels):
         mix_every=2,
         local_steps=6,
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("afga", {"active": 4}),
+        ("afga", {"active": 4, "local_optimizer": "momentum"}),
+        ("hafed_partial", {"num_clusters": 3, "active": 6}),
+        ("hafed_active", {"num_clusters": 3, "active": 6, "mix_every": 1}),
+        ("hafed", {"num_clusters": 3}),
+    ],
+)
+def test_without_mixing_only_who_uploads_computes(name, options):
+    expected = compare(
+        name,
+        lambda step, selected: np.eye(12),
+        12,
+        local=getattr(parts, options.get("local_optimizer", "sgd")),
+        topology="none",
+        local_steps=4,
+        **options,
+    )
+    planned = {"afga": 16, "hafed_active": 48, "hafed_partial": 48, "hafed": 48}[name]
+    assert all((right.needed < planned) == (name != "hafed") for right in expected)
