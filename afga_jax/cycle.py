@@ -82,10 +82,12 @@ def fresh(
 def is_stateful(recipe: Recipe, params: PyTree) -> bool:
     """Whether a client's step depends on its steps before, beyond the model."""
     control = jax.eval_shape(recipe.correction.init, params)
-    begin = jax.eval_shape(
-        lambda p: (recipe.optimizer.init(p)[0], recipe.correction.begin(p)), params
-    )
-    return bool(jax.tree.leaves((begin, control)))
+    optimizer, _ = jax.eval_shape(recipe.optimizer.init, params)
+    done = jax.eval_shape(recipe.correction.begin, params)
+    if recipe.correction.scale is None:
+        # Every client counts its steps, and here nobody asks for the number.
+        done = done.gradients
+    return bool(jax.tree.leaves((optimizer, done, control)))
 
 
 def mixing_at(cycle: Cycle, step: Array) -> Callable[[PyTree], PyTree]:

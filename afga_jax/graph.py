@@ -79,16 +79,21 @@ class Finder:
         num_clients = self._recipe.clustering.num_clients
         step, client = _tasks(np.asarray(part.active), num_clients)
         uploads = np.asarray(part.upload).reshape(-1)
+        before = _before(step, client) if self._stateful else None
         grid = stencil.grid_of(self._recipe.mixing, len(part.active))
         if self.cumulative:
             found = _chains(step, client, uploads)
         elif grid is not None:
             if self._stencil is None:
                 self._stencil = stencil.Stencil(grid, self._recipe.mix_first)
-            found = self._stencil.reads(step, client, uploads, num_clients)
+            found = self._stencil.reads(step, client, uploads, num_clients, before)
         else:
             found = self._by_matrices(plan, cycle, step, client, uploads)
         kept, reader, task, weight, place = found
+        if self._stateful:
+            reader, task, weight = _in_order(
+                _before(step[kept], client[kept]), reader, task, weight
+            )
         readers = len(kept) + len(uploads)
         first = np.zeros(readers + 1, np.int64)
         np.cumsum(np.bincount(reader, minlength=readers), out=first[1:])
@@ -162,12 +167,42 @@ class Finder:
         return scipy.sparse.csr_array(matrix)
 
 
-def _chains(step: np.ndarray, client: np.ndarray, uploads: np.ndarray):
-    """Without mixing: a task reads its client's last one, an upload the very last."""
+def _before(step: np.ndarray, client: np.ndarray) -> np.ndarray:
+    """The task of the same client before each task; −1: it is the client's first."""
     order = np.lexsort((step, client))
     same = client[order][1:] == client[order][:-1]
-    reader, task = order[1:][same], order[:-1][same]
-    ends = order[np.append(~same, True)] if len(order) else order
+    before = np.full(len(step), -1)
+    before[order[1:][same]] = order[:-1][same]
+    return before
+
+
+def _in_order(before: np.ndarray, reader, task, weight):
+    """Reads, and with weight 0 those that a client's state asks for.
+
+    Where a mixed model keeps nothing of the client's own, its earlier increments may
+    not be in it; the optimizer's state is, and it takes the gradients in turn.
+    """
+    later = np.flatnonzero(before >= 0)
+    pairs, number = later * len(before) + before[later], len(before)
+    missing = later[~np.isin(pairs, reader * number + task)]
+    return (
+        np.concatenate([reader, missing]),
+        np.concatenate([task, before[missing]]),
+        np.concatenate([weight, np.zeros(len(missing))]),
+    )
+
+
+def _chains(step: np.ndarray, client: np.ndarray, uploads: np.ndarray):
+    """Without mixing: a task reads its client's last one, an upload the very last."""
+    kept = np.flatnonzero(np.isin(client, uploads))
+    step, client = step[kept], client[kept]
+    before = _before(step, client)
+    reader = np.flatnonzero(before >= 0)
+    task = before[reader]
+    last = np.ones(len(step), bool)
+    last[task] = False
+    ends = np.flatnonzero(last)
+    ends = ends[np.argsort(client[ends])]
     at = np.searchsorted(client[ends], uploads)
     found = np.flatnonzero(at < len(ends))
     found = found[client[ends[at[found]]] == uploads[found]]
@@ -175,7 +210,7 @@ def _chains(step: np.ndarray, client: np.ndarray, uploads: np.ndarray):
     task = np.concatenate([task, ends[at[found]]])
     # Clients do not read each other, so all of a step before the next.
     place = np.zeros(len(step), np.int64)
-    return np.arange(len(step)), reader, task, np.ones(len(reader)), place
+    return kept, reader, task, np.ones(len(reader)), place
 
 
 def _tasks(active: np.ndarray, num_clients: int) -> tuple[np.ndarray, np.ndarray]:

@@ -240,19 +240,25 @@ class PeriodicAverage:
         steps = plan.cycles.active.shape[1]
         number = plan.round * steps + step + 1
         operator, rows = self.mixing.at(plan, step, cycle), self.rows(plan, cycle)
-        real = jnp.ones(self.num_clients) if rows is None else rows < self.num_clients
-        share = real / self.num_clients
+        real = jnp.ones(self.num_clients, bool)
+        if rows is not None:
+            real = rows < self.num_clients
+
+        def average(x):
+            here = jnp.pad(real, (0, len(x) - len(real)))
+            shares = here.astype(x.dtype) / self.num_clients
+            # As a product: a reduction over the first axis is slow on CPU.
+            mean = jnp.tensordot(shares, x, 1)[None]
+            if len(x) == self.num_clients:
+                return jnp.broadcast_to(mean, x.shape)
+            # Rows that are nobody's keep what they have.
+            return jnp.where(here.reshape(-1, *[1] * (x.ndim - 1)), mean, x)
 
         def apply(tree, mesh=None):
-            def average(x):
-                # Rows that are nobody's have no share; what they get does not matter.
-                shares = jnp.pad(share, (0, len(x) - len(share))).astype(x.dtype)
-                return jnp.broadcast_to(jnp.tensordot(shares, x, 1)[None], x.shape)
-
             return jax.tree.map(average, tree)
 
         def matrix():
-            return jnp.where(real[:, None] > 0, share[None], jnp.eye(len(share)))
+            return average(jnp.eye(len(real)))
 
         return either(number % self.period == 0, Operator(apply, matrix), operator)
 

@@ -31,7 +31,8 @@ class CyclePlan(NamedTuple):
       active_count: How many really do, `[steps, groups]`.
       upload: Who sends its change to the server, `[groups, uploads]`.
       upload_count: How many really do, `[groups]`.
-      members: The clients that hold a model, `[rows]`; None: all.
+      members: The clients that hold a model, `[rows]`, all of whom upload; None: all
+        hold one.
     """
 
     active: Array
@@ -39,6 +40,11 @@ class CyclePlan(NamedTuple):
     upload: Array
     upload_count: Array | None
     members: Array | None
+
+    def all_upload(self, num_clients: int) -> bool:
+        """Whether it is known without the ids that all who compute upload."""
+        everybody = self.upload_count is None and self.upload.size == num_clients
+        return everybody or self.members is not None
 
     def flat_active(self, num_clients: int) -> tuple[Array, Array | None]:
         """Active ids `[steps, width]`, real ones first, and their number; None: all."""
@@ -136,19 +142,19 @@ def bernoulli(
     """Each client computes with the given probability, independently at each step."""
 
     def draw(key, round, cycle, clusters):
-        members = jnp.asarray(clustering.table(), jnp.int32)[clusters].reshape(-1)
+        members = jnp.asarray(clustering.table(), jnp.int32)[clusters]
 
         def at(step):
             key_at = place_key(key, Purpose.ACTIVE, round, cycle, step)
             score = jax.vmap(
                 lambda i: jax.random.uniform(jax.random.fold_in(key_at, i))
             )
-            real = members < clustering.num_clients
-            takes_part = (score(members) < probability) & real
-            first = jnp.argsort(~takes_part, stable=True)
-            ids = jnp.where(takes_part, members, clustering.num_clients)[first]
-            # One group for all clusters, so that real ids come first.
-            return ids[None], takes_part.sum(dtype=jnp.int32)[None]
+            scores = score(members.reshape(-1)).reshape(members.shape)
+            takes_part = (scores < probability) & (members < clustering.num_clients)
+            first = jnp.argsort(~takes_part, axis=-1, stable=True)
+            ids = jnp.where(takes_part, members, clustering.num_clients)
+            ids = jnp.take_along_axis(ids, first, axis=-1)
+            return ids, takes_part.sum(-1, dtype=jnp.int32)
 
         active, count = jax.vmap(at)(jnp.arange(steps))
         uploads = _uploads(clustering, chosen, key, round, cycle, clusters)

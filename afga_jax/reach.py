@@ -31,18 +31,21 @@ def needed(
         client's gradients before it matter.
 
     Returns:
-      None where everything does: without mixing, or without a server.
+      None where everything does: without a server, or where nobody mixes and all who
+      compute upload.
     """
-    if recipe.server is None or isinstance(recipe.mixing, NoMixing):
+    num_clients, part = recipe.clustering.num_clients, plan.cycle(cycle)
+    alone = isinstance(recipe.mixing, NoMixing)
+    if recipe.server is None or (alone and part.all_upload(num_clients)):
         return None
-    num_clients = recipe.clustering.num_clients
-    part = plan.cycle(cycle)
     active, _ = part.flat_active(num_clients)
     holders = recipe.mixing.rows(plan, cycle)
     place = positions(holders, active, num_clients)
     uploads = positions(holders, part.upload.reshape(-1), num_clients)
     nobody = jnp.zeros(num_clients if holders is None else len(holders))
     matters = nobody.at[uploads].set(1, mode="drop")
+    if alone:
+        return (matters.at[place].get(mode="clip") > 0) & (active < num_clients)
 
     def back(carry, inputs):
         matters, later = carry

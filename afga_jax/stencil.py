@@ -57,9 +57,15 @@ def _window(grid: Grid) -> list[int]:
     """How far apart, along each axis, a reader and what it reads can be."""
     widths = []
     for axis, size in enumerate(grid.shape):
-        moves = [min(o[axis] % size, -o[axis] % size) for o in grid.offsets]
+        moves = [abs(_shortest(offset, grid.shape)[axis]) for offset in grid.offsets]
         widths.append(min(size, 2 * int(grid.mixes_before[-1]) * max(moves) + 1))
     return widths
+
+
+def _shortest(offset: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The same shift of a grid that wraps around, at most half of each axis."""
+    pairs = zip(offset, shape, strict=True)
+    return tuple((move + size // 2) % size - size // 2 for move, size in pairs)
 
 
 class Stencil:
@@ -82,15 +88,27 @@ class Stencil:
             # Position of each client, cluster after cluster.
             self._places = np.argsort(clustering.members.reshape(-1))
 
-    def reads(self, step, client, uploads, num_clients):
-        """The needed tasks' numbers, then reader, task and weight of all reads."""
+    def reads(self, step, client, uploads, num_clients, before=None):
+        """The needed tasks' numbers, then reader, task and weight of all reads.
+
+        Args:
+          step: Of each task.
+          client: Of each task.
+          uploads: Client ids; the number of clients is padding.
+          num_clients: N.
+          before: The task of the same client that each task needs too, −1 for none;
+            None: no task needs one.
+        """
         real = np.flatnonzero(uploads < num_clients)
         end = np.full(len(real), len(self._grid.mixes_before) - 1)
         place, at = self._place(client), self._place(uploads[real])
         reader, task, weight = self._pairs(end, at, step, place)
-        # Where an increment reaches a task that reaches an upload, it reaches the
-        # upload itself: all weights are positive and everybody keeps a share.
         kept = np.unique(task)
+        # All weights are positive, so what reaches a task that reaches an upload goes
+        # on to it with the model that it is in: if its client keeps a share of that,
+        # or if no mixing lies between what a task reads and where its increment goes.
+        if not self._keeps_share and (self._mix_first or before is not None):
+            kept = self._all_needed(kept, step, place, before)
         number = np.full(len(step), -1)
         number[kept] = np.arange(len(kept))
         uploads_read = (len(kept) + real[reader], number[task], weight)
@@ -98,6 +116,25 @@ class Stencil:
         between = self._pairs(step, place, step, place)
         pairs = zip(between, uploads_read, strict=True)
         return kept, *(np.concatenate(pair) for pair in pairs), place
+
+    @property
+    def _keeps_share(self) -> bool:
+        """Whether a mixed model has a share of the client's own."""
+        shape = self._grid.shape
+        return any(not any(_shortest(o, shape)) for o in self._grid.offsets)
+
+    def _all_needed(self, kept, step, place, before):
+        """These tasks and all that they need, directly or through others."""
+        needed, new = np.zeros(len(step), bool), kept
+        while len(new):
+            needed[new] = True
+            _, read, _ = self._pairs(step[new], place[new], step, place)
+            if before is not None:
+                own = before[new]
+                read = np.append(read, own[own >= 0])
+            read = np.unique(read)
+            new = read[~needed[read]]
+        return np.flatnonzero(needed)
 
     def _place(self, client: np.ndarray) -> np.ndarray:
         return client if self._places is None else self._places[client]
@@ -107,10 +144,13 @@ class Stencil:
         power[tuple(self._half)] = 1.0
         powers = [power]
         axes = tuple(range(power.ndim))
+        # A window may be narrower than the grid, and a roll wraps around the window:
+        # by the shortest way nothing leaves it.
+        offsets = [_shortest(o, self._grid.shape) for o in self._grid.offsets]
         for _ in range(int(self._grid.mixes_before[-1])):
             shifted = [
-                np.roll(powers[-1], tuple(-o for o in offset), axes)
-                for offset in self._grid.offsets
+                np.roll(powers[-1], tuple(-move for move in offset), axes)
+                for offset in offsets
             ]
             powers.append(functools.reduce(np.add, shifted) / len(shifted))
         return np.stack(powers)

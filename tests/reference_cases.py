@@ -285,6 +285,13 @@ CASES = {
         norm=True,
     ),
     "pga": Case("pga", serverless.dsgd, {"local_lr": 0.3, "pga_period": 3}),
+    "pga unequal": Case(
+        "pga",
+        serverless.dsgd,
+        {"local_lr": 0.3, "pga_period": 3},
+        labels=UNEQUAL,
+        norm=True,
+    ),
     "dadam": Case("dadam", serverless.dadam, {"local_lr": 0.02, "eps": 1e-6}),
     "dadam b3": Case(
         "dadam", serverless.dadam, {"local_lr": 0.02, "eps": 1e-6, "b3": 0.6}

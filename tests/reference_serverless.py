@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from reference_parts import Draws, Problem, Result, learn, ring
+from reference_parts import Draws, Problem, Result, learn, ring, within
 
 Rounds = list[list[Draws]]
 
@@ -21,7 +21,7 @@ def dsgd(
     PGA averages exactly at every H-th step, counted across rounds.
     """
     everybody = range(problem.num_clients)
-    gossip = ring(problem.num_clients)
+    gossip = within(problem.num_clients, problem.clusters)
     models = np.array([problem.params for _ in everybody])
     stats = np.array([problem.stats for _ in everybody])
     count = 0

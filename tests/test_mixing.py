@@ -39,6 +39,12 @@ GRID = [
     },
     {"name": "hafed_active", "num_clients": 8, "num_clusters": 2, "active": 4},
     {"name": "pga", "num_clients": 5, "pga_period": 2},
+    {
+        "name": "pga",
+        "num_clients": 12,
+        "clustering": (0, 0, 0, 1, 1, 2, 2, 2, 2, 2, 1, 0),
+        "pga_period": 2,
+    },
     {"name": "afga_adapted", "num_clients": 10, "active": 4},
     {"name": "afga_adapted", "num_clients": 10, "active": 2},
     {"name": "afga_adapted", "num_clients": 10, "active": 3, "adapted": "per_round"},

@@ -121,10 +121,13 @@ def test_unequal_clusters_sample_their_share():
 def test_bernoulli_counts_and_independence():
     options = {"num_clients": 40, "num_clusters": 4, "participation": 0.25}
     plan = plan_of("hafed_active", active_prob=0.3, local_steps=200, **options)
-    active, count = plan.cycles.active[0, :, 0], plan.cycles.active_count[0, :, 0]
-    for ids, number in zip(active, count, strict=True):
+    active, count = plan.cycles.active[0], plan.cycles.active_count[0]
+    assert active.shape == (200, 4, 10)
+    clustering = afga_jax.clustering.equal(40, 4)
+    for step, cluster in itertools.product(range(200), range(4)):
+        ids, number = active[step, cluster], count[step, cluster]
         assert len(set(ids[:number].tolist())) == number
-        assert (ids[:number] < 40).all()
+        assert set(ids[:number].tolist()) <= set(clustering.members[cluster].tolist())
         assert (ids[number:] == 40).all()
     trials = stats.binomtest(int(count.sum()), 200 * 40, 0.3)
     assert trials.pvalue > 1e-4

@@ -66,6 +66,11 @@ CASES = {
         {"num_clusters": 2, "active": 4, "local_steps": 4, "mix_every": 2},
     ),
     "no mixing": ("fedamsgrad", 12, {"active": 3, "local_steps": 3}),
+    "no mixing, re-sampled": (
+        "afga",
+        12,
+        {"active": 3, "local_steps": 4, "topology": "none"},
+    ),
     "cycles": (
         "fedcluster",
         12,
@@ -73,6 +78,11 @@ CASES = {
     ),
     "adam": ("afga", 12, {"active": 3, "local_steps": 5, "local_optimizer": "adam"}),
     "scaffold": ("scaffold", 12, {"active": 3, "local_steps": 3}),
+    "scaffold, re-sampled": (
+        "scaffold",
+        12,
+        {"active": 4, "local_steps": 4, "resample": True},
+    ),
     "feddyn": ("feddyn", 12, {"active": 3, "local_steps": 3}),
 }
 
@@ -163,7 +173,10 @@ def matrix_of(algorithm, plan, step, count):
 
 
 # How many are needed is compared in every case, by both engines' diagnostics.
-@pytest.mark.parametrize("name", ["long ring", "star, mix first", "adapted"])
+@pytest.mark.parametrize(
+    "name",
+    ["long ring", "star, mix first", "adapted", "no mixing, re-sampled", "cycles"],
+)
 def test_reach_agrees_with_the_graph(name):
     algorithm = built(name)
     plan, found, stateful = graph_of(algorithm)
