@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from afga_jax import placement
+from afga_jax import checks, placement
 from afga_jax.algorithms import ALGORITHMS
 from afga_jax.config.fields import (
     GROUPS,
     Field,
-    check_names,
     checked,
     describe,
     option,
@@ -251,7 +250,7 @@ class Config:
 
     def replace(self, **changes: Any) -> "Config":
         """A copy with other values."""
-        check_names(changes, _known())
+        checks.names(changes, _known())
         return dataclasses.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -268,7 +267,7 @@ class Config:
         ...
         ValueError: 'lokal_lr' is not known; did you mean 'local_lr'?
         """
-        check_names(values, _known())
+        checks.names(values, _known())
         return cls(**values)
 
 

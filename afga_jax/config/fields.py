@@ -1,7 +1,6 @@
 """What is known of a configuration's fields, and the checks that follow from it."""
 
 import dataclasses
-import difflib
 import numbers
 import types
 from collections.abc import Iterable, Mapping
@@ -115,15 +114,6 @@ def checked(field: Field, value: Any) -> Any:
     if field.kind is tuple:
         return _whole_numbers(field, value)
     return _text(field, value)
-
-
-def check_names(names: Iterable[str], known: Iterable[str]) -> None:
-    """Refuses a name that is not known and suggests the nearest."""
-    known = list(known)
-    for name in names:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0)[0]
-            raise ValueError(f"{name!r} is not known; did you mean {near!r}?")
 
 
 def _kind(annotation: Any) -> type:
