@@ -10,6 +10,7 @@ from pathlib import Path
 
 from afga_jax.record import Run
 from afga_jax.settings import Resolved
+from afga_jax.summary import merit
 from experiments import grid
 from experiments.grid import Cell
 from experiments.papers.cells import RATES, Entry, method
@@ -112,7 +113,7 @@ def _trial(entry: Entry, rates: dict[str, float], share: float, cells: Path) -> 
 
 def _in_order(results: Sequence[tuple[Cell, Run]]) -> list[Cell]:
     """The best first, without those that diverged."""
-    merits = {id(cell): _merit(run) for cell, run in results}
+    merits = {id(cell): merit(run.summary) for cell, run in results}
     found = [cell for cell, _ in results if merits[id(cell)] > float("-inf")]
     if not found:
         raise ValueError(
@@ -120,11 +121,3 @@ def _in_order(results: Sequence[tuple[Cell, Run]]) -> list[Cell]:
             "leave --tune out for the papers' rates."
         )
     return sorted(found, key=lambda cell: merits[id(cell)], reverse=True)
-
-
-def _merit(run: Run) -> float:
-    """Final accuracy, or the loss downwards; nothing where it diverged."""
-    accuracy, loss = run.summary["final_accuracy"], run.summary["final_loss"]
-    if run.summary.get("diverged_at") is not None:
-        return float("-inf")
-    return accuracy if accuracy is not None else -loss
