@@ -4,24 +4,13 @@ Rows go from the general to the special: a later one that fits goes before an ea
 """
 
 from afga_jax.data.partition import PAPER_SHARDS
+from afga_jax.settings.families import ADAM, AMSGRAD
 from afga_jax.settings.rates import AFGA, FEDCLUSTER, HAFED
 from afga_jax.settings.row import Row
 
 _NUMBERED = ("1", "2", "3", "4")
 _CIFAR = ("cifar10", "cifar100")
 _PROBLEMS = ("quadratic", "logistic")
-_AMSGRAD = (
-    "fedamsgrad",
-    "fedams",
-    "afga",
-    "cafga",
-    "afga_adapted",
-    "cafga_adapted",
-    "hafed",
-    "hafed_partial",
-    "hafed_active",
-)
-_ADAM = ("fedadam", "fedyogi", "fedadagrad")
 _OURS = "ours"
 
 SETTING_OF = [
@@ -140,12 +129,12 @@ PAPERS = [
     Row(HAFED, {"setting": "hafed"}, {"eps": 1e-8}),
     Row(
         "ours: of AFGA's grid, which leaves it open",
-        {"setting": (*_NUMBERED, "fedcluster"), "algo": _AMSGRAD},
+        {"setting": (*_NUMBERED, "fedcluster"), "algo": AMSGRAD},
         {"eps": 1e-6},
     ),
     Row(
         "Reddi et al., 2020; √1e-6 of FedAMSGrad",
-        {"setting": (*_NUMBERED, "fedcluster"), "algo": _ADAM},
+        {"setting": (*_NUMBERED, "fedcluster"), "algo": ADAM},
         {"eps": 1e-3},
     ),
     # Data that no paper has: their sizes are ours at every scale.
