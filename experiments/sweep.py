@@ -28,7 +28,7 @@ from experiments import command, cores, engines, grid, runner, together
 from experiments.folder import RUNS
 from experiments.grid import Cell
 from experiments.programs import Programs
-from experiments.progress import Display, silent
+from experiments.progress import Display, outcome, silent
 from experiments.training import Diverged
 
 DATASET = "cifar10"
@@ -90,7 +90,7 @@ def train(
                 advanced |= _advance(cells[number - 1 :], programs, width)
             run = _run(cell, config, programs)
         results.append((cell, run))
-        print(f"[{number}/{len(cells)}] {cell.label}: {_outcome(run)}", flush=True)
+        print(f"[{number}/{len(cells)}] {cell.label}: {outcome(run)}", flush=True)
         out.mkdir(parents=True, exist_ok=True)
         rows = csv_lines([_row(*pair) for pair in results])
         write_text(out / "results.csv", rows)
@@ -158,27 +158,16 @@ def _display() -> Display:
     return Display() if sys.stderr.isatty() else silent()
 
 
-def _outcome(run: Run) -> str:
-    summary = run.summary
-    if summary.get("diverged_at") is not None:
-        return f"diverged in round {summary['diverged_at']}"
-    accuracy, deviation = summary["final_accuracy"], summary["final_accuracy_std"]
-    if accuracy is None:
-        return f"loss {summary['final_loss']:.6g}"
-    more = "" if deviation is None else f" ± {100 * deviation:.2f}"
-    return f"accuracy {100 * accuracy:.2f}{more} %"
-
-
 def _ranking(results: Sequence[tuple[Cell, Run]]) -> str:
     """The best cells, best first."""
     done = [pair for pair in results if pair[1].summary.get("diverged_at") is None]
     if not done:
         return "all cells diverged: lower local_lr or server_lr, or raise eps."
     done.sort(key=lambda pair: merit(pair[1].summary), reverse=True)
-    lines = [f"  {cell.label}: {_outcome(run)}" for cell, run in done[:_SHOWN]]
+    lines = [f"  {cell.label}: {outcome(run)}" for cell, run in done[:_SHOWN]]
     best, run = done[0]
     return "\n".join(
-        ["best first:", *lines, f"best: {best.label}, {_outcome(run)}; {best.folder}"]
+        ["best first:", *lines, f"best: {best.label}, {outcome(run)}; {best.folder}"]
     )
 
 
