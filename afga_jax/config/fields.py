@@ -76,23 +76,14 @@ def describe(field: dataclasses.Field) -> Field:
     about = dict(field.metadata)
     kind = _kind(field.type)
     if about.get("option"):
-        known = dict(_OPTIONS[field.name].metadata)
-        about = {"choices": known.pop("options", ()), **known, **about}
+        its = dict(_OPTIONS[field.name].metadata)
+        about = {"choices": its.pop("options", ()), **its, **about}
     bounds = {name: about[name] for name in _BOUNDS if name in about}
     if kind in (int, tuple):
         bounds = {"at_least": 1, **bounds}
-    return Field(
-        field.name,
-        kind,
-        field.default,
-        about["group"],
-        about["help"],
-        types.MappingProxyType(bounds),
-        about.get("choices", ()),
-        about.get("file", False),
-        about.get("neutral", False),
-        about.get("option", False),
-    )
+    known = {name: value for name, value in about.items() if name in Field._fields}
+    fixed = types.MappingProxyType(bounds)
+    return Field(field.name, kind, field.default, bounds=fixed, **known)
 
 
 def checked(field: Field, value: Any) -> Any:

@@ -3,21 +3,15 @@
 They follow the papers' rows. Learning rates that `small` does not tune are the papers'.
 """
 
-from typing import Any
+import functools
 
-from afga_jax.settings.row import Row
+from afga_jax.settings.row import row
 
 _IMAGES = ("cifar10", "cifar100", "fashion_mnist", "mnist", "digits")
 _PROBLEMS = ("quadratic", "logistic")
 
-
-def _small(values: dict[str, Any], **when: str | tuple[str, ...]) -> Row:
-    return Row("ours: a CPU in minutes", {"scale": "small", **when}, values)
-
-
-def _smoke(values: dict[str, Any], **when: str | tuple[str, ...]) -> Row:
-    return Row("ours: seconds", {"scale": "smoke", **when}, values)
-
+_small = functools.partial(row, "ours: a CPU in minutes", scale="small")
+_smoke = functools.partial(row, "ours: seconds", scale="smoke")
 
 SMALL = [
     _small({"rounds": 100, "eval_every": 5, "target": None}),

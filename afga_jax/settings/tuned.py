@@ -26,7 +26,7 @@ from afga_jax.settings.families import (
     LOCALLY_ADAPTIVE,
     SERVERLESS,
 )
-from afga_jax.settings.row import Row
+from afga_jax.settings.row import row
 
 _DIGITS = "ours: best of a grid on the test split, 3 seeds (settings/tuned.py)"
 _PROBLEMS = "ours: best of a grid (settings/tuned.py)"
@@ -42,11 +42,7 @@ _COMPARED = ("fedamsgrad", "afga", "cafga")
 
 def _digits(algo: str | tuple[str, ...], local_lr: float, server_lr: float, **more):
     values = {"local_lr": local_lr, "server_lr": server_lr, **more}
-    return Row(_DIGITS, {"dataset": "digits", "algo": algo}, values)
-
-
-def _problem(source: str, dataset: str, algo: tuple[str, ...], **values: float):
-    return Row(source, {"dataset": dataset, "algo": algo}, values)
+    return row(_DIGITS, values, dataset="digits", algo=algo)
 
 
 TUNED = [
@@ -63,23 +59,24 @@ TUNED = [
     _digits(SERVERLESS, 1.0, 1.0),
     _digits("dadam", 0.03, 1.0, eps=1e-8),
     _digits("damsgrad", 0.003, 1.0, eps=1e-6),
-    Row(
+    row(
         _CNN,
-        {
-            "dataset": ("fashion_mnist", "mnist"),
-            "model": "cnn",
-            "algo": AFGA,
-        },
         {"local_lr": 0.1, "server_lr": 0.01},
+        dataset=("fashion_mnist", "mnist"),
+        model="cnn",
+        algo=AFGA,
     ),
 ]
 for _dataset, _rate in (("quadratic", 0.03), ("logistic", 0.1)):
     _plain = {"local_lr": _rate, "server_lr": 1.0}
     _adaptive = {"local_lr": 0.1, "server_lr": 0.03, "eps": 1e-4}
     TUNED += [
-        _problem(_RELATIVES, _dataset, (*AVERAGING, *SERVERLESS), **_plain),
-        _problem(_PROBLEMS, _dataset, ("fedavg", "scaffold", "dsgd"), **_plain),
-        _problem(_RELATIVES, _dataset, (*AMSGRAD, *ADAM), **_adaptive),
-        _problem(_PROBLEMS, _dataset, _COMPARED, **_adaptive),
-        _problem(_RELATIVES, _dataset, LOCALLY_ADAPTIVE, local_lr=0.03, eps=1e-4),
+        row(source, values, dataset=_dataset, algo=algo)
+        for source, algo, values in (
+            (_RELATIVES, (*AVERAGING, *SERVERLESS), _plain),
+            (_PROBLEMS, ("fedavg", "scaffold", "dsgd"), _plain),
+            (_RELATIVES, (*AMSGRAD, *ADAM), _adaptive),
+            (_PROBLEMS, _COMPARED, _adaptive),
+            (_RELATIVES, LOCALLY_ADAPTIVE, {"local_lr": 0.03, "eps": 1e-4}),
+        )
     ]
