@@ -80,11 +80,43 @@ def choice(name: str, value: Any, options: Iterable[str]) -> None:
     options = list(options)
     if value in options:
         return
-    near = difflib.get_close_matches(str(value), options, n=1, cutoff=0.4)
-    hint = f"; did you mean {near[0]!r}?" if near else "."
+    hint = did_you_mean(str(value), options)
     raise ValueError(
-        f"{name} = {value!r} is not known{hint} Known: {', '.join(options)}."
+        f"{name} = {value!r} is not known{f'; {hint}' if hint else '.'} Known: "
+        f"{', '.join(options)}."
     )
+
+
+def names(given: Iterable[str], known: Iterable[str], kind: str = "") -> None:
+    """Refuses a name that is not known and suggests the nearest.
+
+    >>> names(["lokal_lr"], ["local_lr", "eps"], "option")
+    Traceback (most recent call last):
+    ...
+    ValueError: option 'lokal_lr' is not known; did you mean 'local_lr'?
+    """
+    known = list(known)
+    for name in given:
+        if name not in known:
+            hint = did_you_mean(name, known, f"known: {', '.join(known)}.")
+            raise ValueError(f"{kind} {name!r} is not known; {hint}".lstrip())
+
+
+def did_you_mean(
+    name: str, known: Iterable[str], otherwise: str = "", *, prefix: str = ""
+) -> str:
+    """The question after a mistyped name, or what to say where nothing is near.
+
+    Args:
+      name: As it was typed.
+      known: What it may be.
+      otherwise: The text where nothing is near.
+      prefix: Of all these names, such as `--`.
+    """
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    if not near:
+        return otherwise
+    return f"did you mean {prefix + near[0] if prefix else repr(near[0])}?"
 
 
 def is_concrete(value: Any) -> bool:

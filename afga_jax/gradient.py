@@ -16,8 +16,9 @@ from jax.extend import core
 
 from afga_jax.typing import Array, Batch, ClientData, Task
 
-# The gradients by the inputs and by the weights each cost what the loss itself does.
-_WITH_BACKWARD = 3
+#: Passes of a gradient: those by the inputs and by the weights each cost what the loss
+#: itself does.
+PASSES = 3
 # XLA computes these where they are read and does not keep them.
 _JOINED = ("add", "add_any", "sub", "mul", "div", "neg", "convert_element_type")
 _VIEWS = ("slice", "squeeze", "reshape", "broadcast_in_dim", "transpose")
@@ -45,15 +46,11 @@ def of_weights(parameters: int, *, batch_size: int = 50) -> Work:
     >>> of_weights(1000).operations
     300000.0
     """
-    return Work(2.0 * _WITH_BACKWARD * parameters * batch_size, 0.0)
+    return Work(2.0 * PASSES * parameters * batch_size, 0.0)
 
 
 def count(task: Task, data: ClientData, *, full_batch: bool = False) -> Work:
-    """Counts one gradient, by tracing the loss.
-
-    What it ignores: the moves of memory between operations, and how well an operation
-    suits the machine; loops whose length only the values decide, which count once; what
-    XLA keeps or does not keep against expectation.
+    """Counts one gradient of a client; see `of_batch`.
 
     Args:
       task: Its loss is traced, at the cost of a part of what tracing a round costs.
@@ -61,20 +58,35 @@ def count(task: Task, data: ClientData, *, full_batch: bool = False) -> Work:
       full_batch: A step sees all samples of a client.
     """
     key = jax.eval_shape(lambda: jax.random.key(0))
-    params, stats = jax.eval_shape(task.init, key)
     client = jax.ShapeDtypeStruct((), jnp.int32)
     if full_batch:
         batch = jax.eval_shape(lambda data, client: data.full(client), data, client)
     else:
         draw = lambda data, key, client: data.batch(key, client)  # noqa: E731
         batch = jax.eval_shape(draw, data, key, client)
+    return of_batch(task, batch)
+
+
+def of_batch(task: Task, batch: Batch) -> Work:
+    """Counts one gradient, by tracing the loss.
+
+    What it ignores: the moves of memory between operations, and how well an operation
+    suits the machine; loops whose length only the values decide, which count once; what
+    XLA keeps or does not keep against expectation.
+
+    Args:
+      task: Its loss is traced.
+      batch: Shapes are enough.
+    """
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    params, stats = jax.eval_shape(task.init, key)
 
     def loss(params, stats, batch: Batch, key: Array):
         return task.loss(params, stats, batch, key, True)
 
     traced = jax.make_jaxpr(loss)(params, stats, batch, key)
     operations, made = _counted(traced.jaxpr)
-    return Work(_WITH_BACKWARD * operations, made + _bytes(traced.jaxpr.invars))
+    return Work(PASSES * operations, made + _bytes(traced.jaxpr.invars))
 
 
 def _counted(jaxpr: core.Jaxpr) -> tuple[float, float]:
@@ -85,7 +97,9 @@ def _counted(jaxpr: core.Jaxpr) -> tuple[float, float]:
         is_loop = "length" in equation.params
         if inside:
             times = equation.params["length"] if is_loop else 1
-            operations += times * sum(one[0] for one in inside)
+            # Of branches, which are often one for each platform, only one runs.
+            total = max if equation.primitive.name == "cond" else sum
+            operations += times * total(one[0] for one in inside)
             # A loop's memory is used again by its next turn.
             made += sum(one[1] for one in inside)
         else:

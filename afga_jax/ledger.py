@@ -29,6 +29,7 @@ import numpy as np
 
 from afga_jax import checks, traffic
 from afga_jax.algorithms import FederatedAlgorithm
+from afga_jax.memory import bytes_of
 from afga_jax.mixing import AmongSelected, NoMixing, WithinClusters
 from afga_jax.participation import Plan
 from afga_jax.recipe import FederatedState, Model, Recipe, RoundInfo
@@ -142,13 +143,13 @@ def costs(
         num_clients=recipe.clustering.num_clients,
     )
     _, shared = jax.eval_shape(recipe.optimizer.init, state.params)
-    model = _bytes((state.params, state.stats))
-    control = _bytes(state.control)
+    model = bytes_of((state.params, state.stats))
+    control = bytes_of(state.control)
     return Costs(
         links=links or Links(),
         upload_size=model + control * _sends_control(recipe, state),
         download_size=model + control * _reads_mean_control(recipe, state),
-        gossip_size=_bytes(Model(state.params, state.stats, shared)),
+        gossip_size=bytes_of(Model(state.params, state.stats, shared)),
         needs_plan=needs_plan,
         _turns=turns,
         _gossip=gossip,
@@ -232,10 +233,3 @@ def _reads(function: Callable, arguments: Sequence[PyTree], position: int) -> bo
     read = {id(v) for equation in program.eqns for v in equation.invars}
     read |= {id(v) for v in program.outvars}
     return any(id(v) in read for v in asked)
-
-
-def _bytes(tree: PyTree) -> int:
-    return sum(
-        int(np.prod(x.shape)) * np.dtype(x.dtype).itemsize
-        for x in jax.tree.leaves(tree)
-    )

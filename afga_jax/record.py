@@ -23,9 +23,6 @@ import tensorboardX
 
 Row = dict[str, Any]
 
-#: What depends on the clock; all else is the same whenever a run is repeated.
-TIME_FIELDS = ("seconds",)
-
 _CONFIG, _METRICS, _SUMMARY = "config.json", "metrics.jsonl", "summary.json"
 _EVENTS = "tensorboard"
 _PACKAGES = ("afga-jax", "jax", "jaxlib", "flax", "optax", "numpy", "orbax-checkpoint")

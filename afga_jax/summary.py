@@ -1,5 +1,6 @@
 """What a run came to, from its metrics."""
 
+import math
 import statistics
 from collections.abc import Sequence
 from typing import Any
@@ -41,18 +42,20 @@ def summarise(
     return {**summary, "seeds": each}
 
 
-def first_round_at(metrics: Sequence[dict[str, Any]], target: float) -> int | None:
-    """The first evaluated round with at least that accuracy; None: there is none.
+def merit(summary: dict[str, Any]) -> float:
+    """What runs are ranked by, the larger the better: accuracy, or the loss downwards.
 
-    Args:
-      metrics: Of one seed.
-      target: An accuracy.
+    >>> merit({"final_accuracy": None, "final_loss": 0.5})
+    -0.5
+    >>> merit({"final_accuracy": 0.9, "final_loss": 0.5, "diverged_at": 3})
+    -inf
     """
-    for row in metrics:
-        accuracy = row.get("test_accuracy")
-        if accuracy is not None and accuracy >= target:
-            return row["round"]
-    return None
+    accuracy, loss = summary["final_accuracy"], summary["final_loss"]
+    if summary.get("diverged_at") is not None:
+        return -math.inf
+    if accuracy is not None:
+        return accuracy
+    return -math.inf if loss is None else -loss
 
 
 def _one(metrics: Sequence[dict[str, Any]], target: float | None) -> dict[str, Any]:
@@ -61,5 +64,13 @@ def _one(metrics: Sequence[dict[str, Any]], target: float | None) -> dict[str, A
     for name, source in (("accuracy", "test_accuracy"), ("loss", "test_loss")):
         values = [row[source] for row in last if row.get(source) is not None]
         found[f"final_{name}"] = statistics.fmean(values) if values else None
-    reached = None if target is None else first_round_at(metrics, target)
+    reached = None if target is None else _first_round_at(metrics, target)
     return {**found, "first_round_at_target": reached}
+
+
+def _first_round_at(metrics: Sequence[dict[str, Any]], target: float) -> int | None:
+    for row in metrics:
+        accuracy = row.get("test_accuracy")
+        if accuracy is not None and accuracy >= target:
+            return row["round"]
+    return None

@@ -27,9 +27,7 @@ def execute(
       The exit code: 0 done; 1 an error, said in one line; 2 the flags were not
       understood; 130 stopped by Ctrl-C or SIGTERM.
     """
-    logging.set_verbosity(logging.WARNING)
-    plain = standard_logging.Formatter("note: %(message)s")
-    logging.get_absl_handler().setFormatter(plain)
+    plain_notes()
     try:
         return command(sys.argv if arguments is None else arguments)
     except (Interrupted, KeyboardInterrupt):
@@ -38,6 +36,13 @@ def execute(
     except (ValueError, OSError, jax.errors.JaxRuntimeError) as error:
         say(f"error: {' '.join(str(error).split())}")
         return 2 if isinstance(error, UsageError) else 1
+
+
+def plain_notes() -> None:
+    """Notes read like a command's other lines; what libraries log is not for users."""
+    logging.set_verbosity(logging.WARNING)
+    plain = standard_logging.Formatter("note: %(message)s")
+    logging.get_absl_handler().setFormatter(plain)
 
 
 def say(text: str) -> None:

@@ -9,15 +9,15 @@ line; 2: the command was not understood.
 """
 
 import dataclasses
-import logging as standard_logging
 import os
 import sys
 from collections.abc import Sequence
 
-from absl import app, flags, logging
+from absl import app, flags
 
 from afga_jax.data import catalog, sources
 from afga_jax.data.catalog import DataError
+from experiments.command import plain_notes
 
 _FIELDS = dataclasses.fields(sources.Access)
 _USAGE = "python -m experiments.data [list | fetch NAME... | verify NAME...]"
@@ -89,11 +89,7 @@ def main(arguments: Sequence[str], values: flags.FlagValues = flags.FLAGS) -> in
 def run() -> None:
     """Entry point of the command line."""
     define_flags(flags.FLAGS)
-    # Notes of this program read like its other lines; those of the libraries below are
-    # not for its users.
-    logging.set_verbosity(logging.WARNING)
-    plain = standard_logging.Formatter("note: %(message)s")
-    logging.get_absl_handler().setFormatter(plain)
+    plain_notes()
     app.run(main)
 
 

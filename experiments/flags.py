@@ -4,7 +4,6 @@ All flags are None until set, so what the user gave is known; bounds are checked
 `Config`, whose messages name the value, the bound and the fix.
 """
 
-import difflib
 import re
 import shutil
 import textwrap
@@ -13,6 +12,7 @@ from typing import Any
 
 from absl import flags
 
+from afga_jax import checks
 from afga_jax.config import GROUPS, Field, fields
 from afga_jax.settings import decided
 
@@ -84,7 +84,9 @@ def parse(
     try:
         rest = values(list(arguments))[1:]
     except flags.UnrecognizedFlagError as error:
-        raise ValueError(_unknown(error.flagname, list(values))) from error
+        name = error.flagname
+        hint = checks.did_you_mean(name, values, "see --help.", prefix="--")
+        raise ValueError(f"--{name} is not a flag; {hint}") from error
     except flags.Error as error:
         raise ValueError(_unreadable(str(error))) from error
     if rest and not words:
@@ -146,12 +148,6 @@ def _text(one: Field) -> str:
 
 def _shown(default: Any) -> str:
     return str(default).lower() if isinstance(default, bool) else str(default)
-
-
-def _unknown(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"did you mean --{near[0]}?" if near else "see --help."
-    return f"--{name} is not a flag; {hint}"
 
 
 def _unreadable(message: str) -> str:

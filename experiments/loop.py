@@ -7,7 +7,7 @@ from typing import Any
 from afga_jax.checkpoint import Checkpoints
 from afga_jax.config import Config
 from afga_jax.record import Record
-from afga_jax.summary import FINAL_ROUNDS, first_round_at
+from afga_jax.summary import FINAL_ROUNDS, summarise
 from experiments import processes
 from experiments.interrupts import Interrupted
 from experiments.programs import CAPACITY
@@ -75,9 +75,7 @@ def reached(config: Config, metrics: Sequence[Row]) -> bool:
     """Whether all seeds have reached a target that the run stops at."""
     if not config.stop_at_target:
         return False
-    seeds = range(config.seed, config.seed + config.num_seeds)
-    each = [[row for row in metrics if row["seed"] == seed] for seed in seeds]
-    return all(first_round_at(rows, config.target) is not None for rows in each)
+    return summarise(metrics, target=config.target)["first_round_at_target"] is not None
 
 
 def _advance(

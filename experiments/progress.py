@@ -109,9 +109,7 @@ class Display:
     def end(self, run: Run) -> None:
         """The run is over."""
         summary = run.summary
-        final = _over_seeds(summary["seeds"], "final_accuracy", "{:.2f}", 100, " %")
-        what = f"accuracy {final}" if final else f"loss {summary['final_loss']:.6g}"
-        text = f"final {what}, the mean of the last five evaluations"
+        text = f"final {outcome(run)}, the mean of the last five evaluations"
         if run.config["target"] is not None:
             at = summary["first_round_at_target"]
             text += f"; target at round {at:g}" if at else "; target not reached"
@@ -128,6 +126,15 @@ class Display:
             print(text, file=stream, flush=True)
         else:
             self._bar.write(text, file=stream)
+
+
+def outcome(run: Run) -> str:
+    """What a run came to: its final accuracy, or the loss for tasks without one."""
+    summary = run.summary
+    if summary.get("diverged_at") is not None:
+        return f"diverged in round {summary['diverged_at']}"
+    final = _over_seeds(summary["seeds"], "final_accuracy", "{:.2f}", 100, " %")
+    return f"accuracy {final}" if final else f"loss {summary['final_loss']:.6g}"
 
 
 class Compilation:

@@ -11,7 +11,6 @@ stopped by Ctrl-C or SIGTERM.
 """
 
 import contextlib
-import logging as standard_logging
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,7 +18,6 @@ from typing import Any
 
 import jax
 from absl import flags as absl_flags
-from absl import logging
 
 from afga_jax import data, record, report
 from afga_jax.checkpoint import Checkpoints
@@ -28,7 +26,16 @@ from afga_jax.experiment import from_config
 from afga_jax.record import Record, Run
 from afga_jax.settings import resolve
 from afga_jax.summary import summarise
-from experiments import cores, engines, flags, folder, interrupts, loop, processes
+from experiments import (
+    command,
+    cores,
+    engines,
+    flags,
+    folder,
+    interrupts,
+    loop,
+    processes,
+)
 from experiments.interrupts import Interrupted
 from experiments.programs import Programs
 from experiments.progress import Display, silent
@@ -92,9 +99,7 @@ def main(dataset: str, usage: str = "", arguments: Sequence[str] | None = None) 
       usage: The lines above the flags on the help page.
       arguments: With the program's name first; None: the command line's.
     """
-    logging.set_verbosity(logging.WARNING)
-    plain = standard_logging.Formatter("note: %(message)s")
-    logging.get_absl_handler().setFormatter(plain)
+    command.plain_notes()
     values = absl_flags.FlagValues()
     flags.define(values)
     try:
@@ -103,7 +108,7 @@ def main(dataset: str, usage: str = "", arguments: Sequence[str] | None = None) 
         cores.use(cores.wanted(given))
         given = processes.join(given)
     except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
+        command.say(f"error: {error}")
         sys.exit(2)
     sys.exit(execute(given, dataset))
 
@@ -125,10 +130,10 @@ def execute(given: Mapping[str, Any], dataset: str) -> int:
         run(config, out, resume=config.resume, display=_display(), about=about)
     except Interrupted:
         if processes.is_first():
-            print(f"stopped; go on with: {_again(out)}", file=sys.stderr)
+            command.say(f"stopped; go on with: {_again(out)}")
         return 130
     except KeyboardInterrupt:
-        print(f"stopped at once; go on with: {_again(out)}", file=sys.stderr)
+        command.say(f"stopped at once; go on with: {_again(out)}")
         return 130
     except (ValueError, OSError, jax.errors.JaxRuntimeError) as error:
         said = " ".join(str(error).split())
@@ -136,7 +141,7 @@ def execute(given: Mapping[str, Any], dataset: str) -> int:
             if isinstance(error, jax.errors.JaxRuntimeError):
                 said = processes.lost(said, _again(out))
             processes.leave(1, f"error: {said}")
-        print(f"error: {said}", file=sys.stderr)
+        command.say(f"error: {said}")
         return 1
     return 0
 
@@ -165,9 +170,9 @@ def _wanted(given: Mapping[str, Any], dataset: str) -> tuple[Config, Path, dict]
         before = Config.from_dict(record.read(out).config)
         return before.replace(**given), out, {}
     if config.resume and processes.is_first():
-        print(f"note: there is no run in {out} yet: it starts.", file=sys.stderr)
+        command.say(f"note: there is no run in {out} yet: it starts.")
     for note in resolved.notes:
-        print(f"note: {note}", file=sys.stderr)
+        command.say(f"note: {note}")
     return config, out, {"sources": resolved.sources, "given": dict(given)}
 
 

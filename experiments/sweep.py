@@ -11,8 +11,6 @@ for each cell; the best by final accuracy is printed. It is chosen on the test s
 which flatters it.
 """
 
-import csv
-import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,11 +22,13 @@ from afga_jax import record, report, settings
 from afga_jax.config import Config
 from afga_jax.experiment import from_config
 from afga_jax.record import Run, write_text
+from afga_jax.report.layout import csv_lines
+from afga_jax.summary import merit
 from experiments import command, cores, engines, grid, runner, together
 from experiments.folder import RUNS
 from experiments.grid import Cell
 from experiments.programs import Programs
-from experiments.progress import Display, silent
+from experiments.progress import Display, outcome, silent
 from experiments.training import Diverged
 
 DATASET = "cifar10"
@@ -90,9 +90,10 @@ def train(
                 advanced |= _advance(cells[number - 1 :], programs, width)
             run = _run(cell, config, programs)
         results.append((cell, run))
-        print(f"[{number}/{len(cells)}] {cell.label}: {_outcome(run)}", flush=True)
+        print(f"[{number}/{len(cells)}] {cell.label}: {outcome(run)}", flush=True)
         out.mkdir(parents=True, exist_ok=True)
-        write_text(out / "results.csv", _csv(results))
+        rows = csv_lines([_row(*pair) for pair in results])
+        write_text(out / "results.csv", rows)
     return results
 
 
@@ -159,45 +160,17 @@ def _display() -> Display:
     return Display() if sys.stderr.isatty() else silent()
 
 
-def _outcome(run: Run) -> str:
-    summary = run.summary
-    if summary.get("diverged_at") is not None:
-        return f"diverged in round {summary['diverged_at']}"
-    accuracy, deviation = summary["final_accuracy"], summary["final_accuracy_std"]
-    if accuracy is None:
-        return f"loss {summary['final_loss']:.6g}"
-    more = "" if deviation is None else f" ± {100 * deviation:.2f}"
-    return f"accuracy {100 * accuracy:.2f}{more} %"
-
-
 def _ranking(results: Sequence[tuple[Cell, Run]]) -> str:
     """The best cells, best first."""
     done = [pair for pair in results if pair[1].summary.get("diverged_at") is None]
     if not done:
         return "all cells diverged: lower local_lr or server_lr, or raise eps."
-    done.sort(key=lambda pair: _merit(pair[1]), reverse=True)
-    lines = [f"  {cell.label}: {_outcome(run)}" for cell, run in done[:_SHOWN]]
+    done.sort(key=lambda pair: merit(pair[1].summary), reverse=True)
+    lines = [f"  {cell.label}: {outcome(run)}" for cell, run in done[:_SHOWN]]
     best, run = done[0]
     return "\n".join(
-        ["best first:", *lines, f"best: {best.label}, {_outcome(run)}; {best.folder}"]
+        ["best first:", *lines, f"best: {best.label}, {outcome(run)}; {best.folder}"]
     )
-
-
-def _merit(run: Run) -> float:
-    """Final accuracy; for tasks without one, the loss downwards."""
-    accuracy, loss = run.summary["final_accuracy"], run.summary["final_loss"]
-    if accuracy is not None:
-        return accuracy
-    return float("-inf") if loss is None else -loss
-
-
-def _csv(results: Sequence[tuple[Cell, Run]]) -> str:
-    out = io.StringIO()
-    rows = [_row(cell, run) for cell, run in results]
-    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
 
 
 def _row(cell: Cell, run: Run) -> dict[str, Any]:
@@ -213,7 +186,7 @@ def _row(cell: Cell, run: Run) -> dict[str, Any]:
         )
     }
     names = ("final_loss", "final_loss_std", "first_round_at_target", "rounds")
-    row = {
+    return {
         **cell.values,
         "dataset": run.config["dataset"],
         **percent,
@@ -222,7 +195,6 @@ def _row(cell: Cell, run: Run) -> dict[str, Any]:
         "wall_seconds": summary.get("wall_seconds"),
         "folder": cell.folder,
     }
-    return {name: "" if value is None else value for name, value in row.items()}
 
 
 if __name__ == "__main__":

@@ -19,12 +19,13 @@ from afga_jax import mesh as meshes
 from afga_jax.checkpoint import Checkpoints
 from afga_jax.config import Config
 from afga_jax.record import Record
+from afga_jax.seeds import Watched
 from afga_jax.typing import PyTree
 from experiments import folder, interrupts
 from experiments.interrupts import Interrupted
 from experiments.loop import evaluates
 from experiments.programs import CAPACITY, Programs
-from experiments.training import Training
+from experiments.training import Diverged, Training
 
 #: Runs at once; more might not fit on a device.
 LARGEST = 8
@@ -86,7 +87,7 @@ class _Member(Training):
         self.diverged = False
         if not self.restore(self.states):
             self.start()
-        choice = programs.trainer.choose(self._keys, programs.experiment.clients)
+        choice = programs.trainer.choose(self.keys, programs.experiment.clients)
         facts = {**programs.experiment.facts, "engine": choice.record}
         self.writer.configure(config.to_dict(), facts=facts, **about)
         self.writer.resume(lambda row: row["round"] <= self.done)
@@ -97,26 +98,14 @@ class _Member(Training):
     def __exit__(self, *error: Any) -> None:
         self.writer.close()
 
-    @property
-    def keys(self) -> jax.Array:
-        return self._keys
-
-    def take(self, state: PyTree, watched: PyTree) -> None:
-        """Some rounds are done: the new state, and the rounds' diagnostics."""
-        self.diverged = self.diverged or not watched.finite.all()
+    def keep(self, state: PyTree, watched: Watched, *, save: bool) -> None:
+        """Takes some rounds and writes what is due after them, unless it diverged."""
         if self.diverged:
             return
-        for number in range(len(watched.finite)):
-            self._latest = [
-                self._account(_at(watched.info, number, row), row)
-                for row in range(len(self.seeds))
-            ]
-            self.done += 1
-        self.state = state
-
-    def keep(self, *, save: bool) -> None:
-        """Writes what is due after a round."""
-        if self.diverged:
+        try:
+            self.take(state, watched)
+        except Diverged:
+            self.diverged = True
             return
         if evaluates(self.config, self.done):
             self.writer.write(self.measure())
@@ -144,11 +133,11 @@ def _train(members: Sequence[_Member], programs: Programs, interrupted) -> None:
         for number, one in enumerate(members):
             mine = slice(number * seeds, (number + 1) * seeds)
             # Copies: the memory of `state` itself is given away again.
-            one.take(
+            one.keep(
                 jax.tree.map(lambda x: x[mine].copy(), whole),  # noqa: B023
                 jax.tree.map(lambda x: x[:, mine], watched),  # noqa: B023
+                save=stops or done % every == 0 or done == config.rounds,
             )
-            one.keep(save=stops or done % every == 0 or done == config.rounds)
         if stops:
             raise Interrupted
 
@@ -158,7 +147,3 @@ def _rounds_now(config: Config, done: int, every: int) -> int:
     last = min(config.rounds, done + CAPACITY)
     due = (n for n in range(done + 1, last) if n % every == 0 or evaluates(config, n))
     return next(due, last) - done
-
-
-def _at(info: PyTree, number: int, row: int) -> PyTree:
-    return jax.tree.map(lambda x: np.asarray(x)[number, row], info)

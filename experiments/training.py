@@ -9,7 +9,7 @@ import numpy as np
 
 from afga_jax.checkpoint import Checkpoints
 from afga_jax.config import Config
-from afga_jax.seeds import keys_of
+from afga_jax.seeds import Watched, keys_of
 from afga_jax.trained import load, started_from
 from afga_jax.typing import PyTree
 from experiments.programs import CAPACITY, Programs
@@ -44,6 +44,7 @@ class Training:
       programs: Compiled, or to be compiled at the first call.
 
     Attributes:
+      keys: Of the seeds.
       done: Rounds so far.
       seconds: Spent so far, in all the processes that the run was continued in.
     """
@@ -51,7 +52,7 @@ class Training:
     def __init__(self, config: Config, programs: Programs):
         self.config, self.programs = config, programs
         self.seeds = [config.seed + number for number in range(config.num_seeds)]
-        self._keys = keys_of(config.seed, config.num_seeds)
+        self.keys = keys_of(config.seed, config.num_seeds)
         self._numbers = {
             name: value
             for name in programs.numbers
@@ -75,7 +76,7 @@ class Training:
     def start(self) -> None:
         """Goes to the state before the first round."""
         self.state = self.programs.trainer.start(
-            self._keys, self.programs.experiment.clients, **self._numbers
+            self.keys, self.programs.experiment.clients, **self._numbers
         )
         if self.config.init_from is not None:
             self.state = started_from(self.state, load(self.config.init_from))
@@ -89,15 +90,23 @@ class Training:
           Diverged: The state is then lost; see `rewind`.
         """
         data = self.programs.experiment.clients
-        state, watched = self.programs.trainer.run(self._keys, self.state, data, rounds)
-        info, finite = jax.device_get(watched)
+        state, watched = self.programs.trainer.run(self.keys, self.state, data, rounds)
+        self.take(state, jax.device_get(watched))
+
+    def take(self, state: PyTree, watched: Watched) -> None:
+        """Some rounds are done: the new state, and the rounds' diagnostics.
+
+        Raises:
+          Diverged: Nothing is taken.
+        """
+        info, finite = watched
         if not finite.all():
             bad = int((~finite).any(1).argmax())
             seeds = [
                 s for s, good in zip(self.seeds, finite[bad], strict=True) if not good
             ]
             raise Diverged(self.done + bad + 1, seeds, self.config)
-        for number in range(rounds):
+        for number in range(len(finite)):
             self._latest = [
                 self._account(jax.tree.map(lambda x: x[number, row], info), row)  # noqa: B023
                 for row in range(len(self.seeds))
@@ -108,7 +117,7 @@ class Training:
     def inspect(self) -> None:
         """Measures the clients' models in the next round, for its line of metrics."""
         clients = self.programs.experiment.clients
-        self._inspected = self.programs.inspect((self._keys, self.state), clients)
+        self._inspected = self.programs.inspect((self.keys, self.state), clients)
 
     def measure(self) -> list[dict[str, Any]]:
         """A line of metrics for each seed, about the last round and all before."""
@@ -136,7 +145,7 @@ class Training:
     def restore(self, checkpoints: Checkpoints) -> bool:
         """Goes to the newest saved state; False: there is none."""
         init = self.programs.trainer.algorithm.init
-        self.state = jax.eval_shape(init, self._keys)
+        self.state = jax.eval_shape(init, self.keys)
         found = checkpoints.restore(self._saved())
         if found is None:
             return False
@@ -169,7 +178,7 @@ class Training:
         plan = None
         if self.programs.costs.needs_plan:
             algorithm = self.programs.experiment.algorithm
-            plan = algorithm.plan(self._keys[row], self.done)
+            plan = algorithm.plan(self.keys[row], self.done)
         costs = self.programs.costs.per_round(info, self.done, plan)
         spent = {**costs, "gradients": info.gradients, "uploads": info.uploads}
         for name in _TOTALS:

@@ -10,7 +10,6 @@ import toy
 from afga_jax.checkpoint import Checkpoints
 from afga_jax.config import Config
 from afga_jax.experiment import Experiment
-from afga_jax.record import TIME_FIELDS
 from experiments import engines
 from experiments.programs import Programs
 from experiments.progress import Display
@@ -54,7 +53,7 @@ class Interrupting(Display):
 
 
 def without_time(metrics):
-    return [{k: v for k, v in row.items() if k not in TIME_FIELDS} for row in metrics]
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in metrics]
 
 
 def final(run, programs):

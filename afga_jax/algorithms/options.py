@@ -1,7 +1,6 @@
 """What can be chosen when an algorithm is built; the same names for every algorithm."""
 
 import dataclasses
-import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -177,13 +176,7 @@ NUMBERS = tuple(
 def make_options(defaults: dict[str, Any], given: dict[str, Any]) -> Options:
     """Options from an algorithm's defaults and a user's choices."""
     known = [one.name for one in dataclasses.fields(Options)]
-    for name in given:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = (
-                f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}."
-            )
-            raise ValueError(f"option {name!r} is not known; {hint}")
+    checks.names(given, known, "option")
     return Options(**{**defaults, **given})
 
 

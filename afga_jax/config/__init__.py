@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from afga_jax import checks
 from afga_jax import mesh as meshes
 from afga_jax.algorithms import ALGORITHMS
 from afga_jax.config.fields import (
     GROUPS,
     Field,
-    check_names,
     checked,
     describe,
     option,
@@ -257,7 +257,7 @@ class Config:
 
     def replace(self, **changes: Any) -> "Config":
         """A copy with other values."""
-        check_names(changes, _known())
+        checks.names(changes, _known())
         return dataclasses.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -279,7 +279,7 @@ class Config:
             for name, value in values.items()
             if (now := _FORMER.get(name, name)) is not None
         }
-        check_names(given, _known())
+        checks.names(given, _known())
         return cls(**given)
 
 

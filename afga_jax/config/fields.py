@@ -1,7 +1,6 @@
 """What is known of a configuration's fields, and the checks that follow from it."""
 
 import dataclasses
-import difflib
 import numbers
 import types
 from collections.abc import Iterable, Mapping
@@ -77,23 +76,14 @@ def describe(field: dataclasses.Field) -> Field:
     about = dict(field.metadata)
     kind = _kind(field.type)
     if about.get("option"):
-        known = dict(_OPTIONS[field.name].metadata)
-        about = {"choices": known.pop("options", ()), **known, **about}
+        its = dict(_OPTIONS[field.name].metadata)
+        about = {"choices": its.pop("options", ()), **its, **about}
     bounds = {name: about[name] for name in _BOUNDS if name in about}
     if kind in (int, tuple):
         bounds = {"at_least": 1, **bounds}
-    return Field(
-        field.name,
-        kind,
-        field.default,
-        about["group"],
-        about["help"],
-        types.MappingProxyType(bounds),
-        about.get("choices", ()),
-        about.get("file", False),
-        about.get("neutral", False),
-        about.get("option", False),
-    )
+    known = {name: value for name, value in about.items() if name in Field._fields}
+    fixed = types.MappingProxyType(bounds)
+    return Field(field.name, kind, field.default, bounds=fixed, **known)
 
 
 def checked(field: Field, value: Any) -> Any:
@@ -115,15 +105,6 @@ def checked(field: Field, value: Any) -> Any:
     if field.kind is tuple:
         return _whole_numbers(field, value)
     return _text(field, value)
-
-
-def check_names(names: Iterable[str], known: Iterable[str]) -> None:
-    """Refuses a name that is not known and suggests the nearest."""
-    known = list(known)
-    for name in names:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0)[0]
-            raise ValueError(f"{name!r} is not known; did you mean {near!r}?")
 
 
 def _kind(annotation: Any) -> type:

@@ -6,9 +6,7 @@ from typing import Any
 import numpy as np
 
 from afga_jax.algorithms import FederatedAlgorithm
-
-_AFGA = ("afga", "cafga", "afga_adapted", "cafga_adapted")
-_HAFED = ("hafed", "hafed_partial", "hafed_active")
+from afga_jax.settings.families import AFGA, HAFED
 
 
 def conditions(
@@ -28,7 +26,7 @@ def conditions(
     Returns:
       By condition: `holds`, `left`, `right`; empty for algorithms without such theory.
     """
-    if algo not in _AFGA + _HAFED:
+    if algo not in AFGA + HAFED:
         return {}
     options, clusters = algorithm.options, algorithm.recipe.clustering
     rho = algorithm.recipe.mixing.spectral_gap()
@@ -36,7 +34,7 @@ def conditions(
     chosen = sizes if algo == "hafed" else options.chosen(clusters)
     active, steps = int(chosen.sum()), options.local_steps
     found = {}
-    if algo in _AFGA:
+    if algo in AFGA:
         if rho is not None:
             name = "ρ ≤ M/(M+N)" if len(sizes) == 1 else "ρ_max ≤ m/(m+n)"
             found[name] = _at_most(rho, float(np.min(chosen / (chosen + sizes))))

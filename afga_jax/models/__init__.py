@@ -1,10 +1,10 @@
 """The models of the papers, by name."""
 
 import dataclasses
-import difflib
 
 import flax.linen as nn
 
+from afga_jax import checks
 from afga_jax.models.convmixer import ConvMixer
 from afga_jax.models.recurrent import LSTM
 from afga_jax.models.resnet import ResNet18
@@ -51,12 +51,7 @@ def create(
     >>> create("convmixer", num_classes=10, width=64, depth=4, patch=4).width
     64
     """
-    if name not in MODELS:
-        near = difflib.get_close_matches(name, MODELS, n=1, cutoff=0)[0]
-        raise ValueError(
-            f"model {name!r} is unknown; did you mean {near!r}? There are "
-            f"{', '.join(MODELS)}"
-        )
+    checks.choice("model", name, MODELS)
     model = MODELS[name]
     fields = {field.name for field in dataclasses.fields(model) if field.init}
     known = sorted(fields - {"parent", "name", "num_classes"})

@@ -1,15 +1,13 @@
-"""Figures: one run's curves, and several runs against what they cost.
-
-Drawn without pyplot: nothing global changes, and nothing is left open.
-"""
+"""Figures: one run's curves, and several runs against what they cost."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from afga_jax.record import Run
+from afga_jax.report import drawing
 from afga_jax.report.results import (
     STAND_IN,
     Result,
@@ -24,12 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, distinct also for the colour-blind; then other dashes.
-_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_DASHES = ("-", "--", ":", "-.")
 _WIDE_RANGE = 20
-_MANY = 150
-_LETTERS = 110  # in a line as wide as the figure
 
 
 class _Axis(NamedTuple):
@@ -58,7 +51,7 @@ def comparison(runs: Sequence[Run], path: str | Path) -> None:
       runs: From `afga_jax.record.read`.
       path: Of the picture; its ending decides the format.
     """
-    figure = _figure(width=10, height=7.5)
+    figure = drawing.blank(10, 7.5)
     panels = figure.subplots(2, 2, sharey=True).flat
     found = results(runs)
     metric, scale, label = _quality(runs)
@@ -68,13 +61,13 @@ def comparison(runs: Sequence[Run], path: str | Path) -> None:
             x = _along(run, axis.metric)
             if len(x) and np.isfinite(x).all() and x[-1] > 0:
                 y = scale * values(run, metric)
-                _line(panel, x, y, number, found[number].label)
+                drawing.curve(panel, x, y, number, found[number].label)
                 _paper(panel, found[number], number)
                 spans.append(x[-1])
         _decorate(panel, axis, spans)
     for panel in (figure.axes[0], figure.axes[2]):
         panel.set_ylabel(label)
-    _legend(figure, len(runs))
+    drawing.legend(figure)
     _title(figure, _together(runs), any(stands_in(run) for run in runs))
     _save(figure, path)
 
@@ -86,12 +79,12 @@ def curves(run: Run, path: str | Path) -> None:
       run: From `afga_jax.record.read`.
       path: Of the picture; its ending decides the format.
     """
-    figure = _figure(width=10, height=7)
+    figure = drawing.blank(10, 7)
     first, second, third, fourth = figure.subplots(2, 2).flat
     rounds = evaluated_rounds(run).astype(float)
     metric, scale, label = _quality([run])
     quality = scale * values(run, metric)
-    _line(first, rounds, quality, 0, label)
+    drawing.curve(first, rounds, quality, 0, label)
     target = run.config.get("target")
     if target is not None and metric == "test_accuracy":
         first.axhline(100 * target, color="0.4", linestyle="--", linewidth=1)
@@ -104,24 +97,22 @@ def curves(run: Run, path: str | Path) -> None:
             color="0.3",
             fontsize=8,
         )
-    first.set_ylabel(label)
     for number, name in enumerate(("train_loss", "test_loss")):
-        _line(second, rounds, values(run, name), number, name.replace("_", " "))
-    second.set_ylabel("loss")
-    shown = {"delta_norm": "‖Δ‖", "spread": "spread of the uploads, mean ‖Δᵢ − Δ‖²"}
-    for number, (name, text) in enumerate(shown.items()):
-        _line(third, rounds, values(run, name), number, text, geometric=True)
-    third.set_ylabel("change of the model")
-    for panel in (first, second, third):
-        _decorate(panel, _AXES[0], [])
+        title = name.replace("_", " ")
+        drawing.curve(second, rounds, values(run, name), number, title)
+    moves = {"delta_norm": "‖Δ‖", "spread": "spread of the uploads, mean ‖Δᵢ − Δ‖²"}
+    for number, (name, text) in enumerate(moves.items()):
+        drawing.curve(third, rounds, values(run, name), number, text, geometric=True)
+    shown = {first: label, second: "loss", third: "change of the model"}
+    for panel, up in shown.items():
+        _decorate(panel, _AXES[0], [], up)
     for panel in (second, third):
         if panel.lines:
             panel.legend(frameon=False)
     if third.lines:
         third.set_yscale("log")
-    _line(fourth, _along(run, "hours"), quality, 0, label)
-    _decorate(fourth, _AXES[3], [])
-    fourth.set_ylabel(label)
+    drawing.curve(fourth, _along(run, "hours"), quality, 0, label)
+    _decorate(fourth, _AXES[3], [], label)
     _title(figure, _together([run]), stands_in(run))
     _save(figure, path)
 
@@ -140,55 +131,15 @@ def _along(run: Run, metric: str) -> np.ndarray:
     return mean_and_deviation(values(run, metric))[0]
 
 
-def _line(
-    panel: "Axes",
-    x: np.ndarray,
-    sample: np.ndarray,
-    number: int,
-    label: str,
-    *,
-    geometric: bool = False,
-) -> None:
-    """The mean over seeds and its band; `geometric` for a logarithmic axis."""
-    if geometric:
-        sample = np.log(np.where(sample > 0, sample, np.nan))
-    mean, deviation = mean_and_deviation(sample)
-    low, high = mean - deviation, mean + deviation
-    if geometric:
-        mean, low, high = np.exp(mean), np.exp(low), np.exp(high)
-    known = np.isfinite(mean).sum()
-    if not known:
-        return
-    color = _COLORS[number % len(_COLORS)]
-    dashes = _DASHES[number // len(_COLORS) % len(_DASHES)]
-    panel.plot(
-        x,
-        mean,
-        dashes,
-        color=color,
-        label=label,
-        linewidth=1.8 if known < _MANY else 1.0,
-        marker="o" if known == 1 else None,
-    )
-    if len(sample) > 1:
-        panel.fill_between(x, low, high, color=color, alpha=0.18, linewidth=0)
+def _decorate(panel: "Axes", axis: _Axis, spans: list[float], up: str = "") -> None:
+    from matplotlib.ticker import EngFormatter
 
-
-def _decorate(panel: "Axes", axis: _Axis, spans: list[float]) -> None:
-    from matplotlib.ticker import EngFormatter, MaxNLocator
-
-    panel.set_xlabel(axis.label)
-    panel.grid(color="0.9", linewidth=0.8)
-    panel.set_axisbelow(True)
-    panel.spines[["top", "right"]].set_visible(False)
+    drawing.label_axes(panel, axis.label, up)
     if spans and max(spans) > _WIDE_RANGE * min(spans):
         # Otherwise the cheapest run is a vertical line.
         panel.set_xscale("log")
     elif panel.lines:
         panel.set_xlim(left=0)
-    if axis.metric == "round":
-        locator = MaxNLocator(steps=[1, 2, 5, 10], integer=True)
-        panel.xaxis.set_major_locator(locator)
     if axis.unit is not None:
         panel.xaxis.set_major_formatter(EngFormatter(unit=axis.unit))
 
@@ -197,28 +148,10 @@ def _paper(panel: "Axes", one: Result, number: int) -> None:
     if one.paper is not None and one.as_in_paper:
         panel.axhline(
             one.paper.accuracy,
-            color=_COLORS[number % len(_COLORS)],
+            color=drawing.color(number),
             label=f"{one.label}, paper's final",
             linestyle=":",
             linewidth=1.2,
-        )
-
-
-def _legend(figure: "Figure", count: int) -> None:
-    """Below the panels, never over the curves."""
-    shown: dict[str, Any] = {}
-    for panel in figure.axes:
-        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
-            shown.setdefault(label, handle)
-    if shown:
-        longest = max(map(len, shown))
-        figure.legend(
-            shown.values(),
-            shown.keys(),
-            loc="outside lower center",
-            ncols=max(1, min(4, count, _LETTERS // (longest + 8))),
-            fontsize="small" if longest > _LETTERS // 2 else "medium",
-            frameon=False,
         )
 
 
@@ -245,13 +178,6 @@ def _title(figure: "Figure", text: str, stand_in: bool) -> None:
     if stand_in:
         text = f"{text}\n{STAND_IN}"
     figure.suptitle(text, color="#B00020" if stand_in else "black", fontsize=12)
-
-
-def _figure(*, width: float, height: float) -> "Figure":
-    # Half a second that a run should not wait for at its start.
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), layout="constrained")
 
 
 def _save(figure: "Figure", path: str | Path) -> None:

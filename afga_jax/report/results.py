@@ -10,9 +10,7 @@ from afga_jax import published, settings
 from afga_jax.config import Config
 from afga_jax.published import Published
 from afga_jax.record import Run
-
-#: The final accuracy is the mean of so many rounds (AFGA, §6).
-LAST = 5
+from afga_jax.summary import summarise
 
 # Runs with different ones are different experiments; what is left is what an algorithm
 # is made of, and what one compares.
@@ -162,7 +160,10 @@ def stands_in(run: Run) -> bool:
 
 def _result(run: Run, label: str) -> Result:
     rounds, summary = evaluated_rounds(run), run.summary or {}
-    accuracy = 100 * values(run, "test_accuracy")
+    # A run that was killed may have written its last round for some seeds only.
+    common = set(rounds.tolist())
+    lines = [row for row in run.metrics if row["round"] in common]
+    each = summarise(lines, target=run.config.get("target"))["seeds"]
     names = ("gradients", "uploads", "gossip_messages", "bytes")
     columns = {name: f"{name}_total" for name in names}
     columns |= {"hours": "hours", "seconds": "seconds"}
@@ -172,32 +173,21 @@ def _result(run: Run, label: str) -> Result:
         rounds=int(rounds[-1]) if len(rounds) else 0,
         finished=bool(summary.get("finished")),
         diverged_at=summary.get("diverged_at"),
-        accuracy=ends * _last(accuracy),
-        loss=ends * _last(values(run, "test_loss")),
-        reached=_first_at(rounds, accuracy, run.config.get("target")),
+        accuracy=ends * 100 * _of_seeds(each, "final_accuracy"),
+        loss=ends * _of_seeds(each, "final_loss"),
+        reached=_of_seeds(each, "first_round_at_target"),
         totals={name: _total(values(run, column)) for name, column in columns.items()},
         paper=_paper(run),
         as_in_paper=_as_in_paper(run),
     )
 
 
-def _last(table: np.ndarray) -> np.ndarray:
-    if not table.shape[1]:
-        return np.full(len(table), np.nan)
-    return table[:, -LAST:].mean(1)
+def _of_seeds(seeds: Sequence[dict[str, Any]], name: str) -> np.ndarray:
+    return np.array([_number(seed[name]) for seed in seeds], float)
 
 
 def _total(table: np.ndarray) -> float:
     return float(table[:, -1].mean()) if table.size else float("nan")
-
-
-def _first_at(rounds: np.ndarray, accuracy: np.ndarray, target: Any) -> np.ndarray:
-    reached = np.full(len(accuracy), np.nan)
-    if target is not None:
-        for seed, there in enumerate(accuracy >= 100 * target):
-            if there.any():
-                reached[seed] = rounds[there.argmax()]
-    return reached
 
 
 def _paper(run: Run) -> Published | None:

@@ -6,14 +6,12 @@ from typing import NamedTuple
 import numpy as np
 
 from afga_jax import checks
+from afga_jax.memory import size
 from afga_jax.record import Run
-from afga_jax.report import plain
+from afga_jax.report import layout
 from afga_jax.report.results import Result, mean_and_deviation, results
 
 KINDS = ("markdown", "latex", "csv")
-
-_UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
-_NOTHING = "–"
 
 
 class _Column(NamedTuple):
@@ -37,9 +35,38 @@ def table(runs: Sequence[Run], kind: str = "markdown") -> str:
     checks.choice("kind", kind, KINDS)
     found = results(runs)
     if kind == "csv":
-        return plain.rows(runs, found)
+        rows = [_row(run, one) for run, one in zip(runs, found, strict=True)]
+        return layout.csv_lines(rows)
     columns, notes = _columns(runs, found)
     return _markdown(columns, notes) if kind == "markdown" else _latex(columns, notes)
+
+
+def _row(run: Run, one: Result) -> dict[str, object]:
+    """A run for programs."""
+    accuracy, accuracy_deviation = map(float, mean_and_deviation(one.accuracy))
+    loss, loss_deviation = map(float, mean_and_deviation(one.loss))
+    paper = one.paper
+    return {
+        "run": one.label,
+        "algorithm": run.config.get("algo"),
+        "dataset": run.config.get("dataset"),
+        "seeds": len(one.accuracy),
+        "rounds": one.rounds,
+        "finished": one.finished,
+        "diverged_at": one.diverged_at,
+        "accuracy": accuracy,
+        "accuracy_std": accuracy_deviation,
+        "test_loss": loss,
+        "test_loss_std": loss_deviation,
+        "target": run.config.get("target"),
+        **layout.at_target(one),
+        **one.totals,
+        "paper_accuracy": paper and paper.accuracy,
+        "paper_deviation": paper and paper.deviation,
+        "paper_round_at_target": paper and paper.rounds,
+        "paper_source": paper and paper.source,
+        "folder": run.folder,
+    }
 
 
 def _columns(
@@ -57,11 +84,12 @@ def _columns(
         if any(one.paper and not one.as_in_paper for one in found):
             notes.append("* not at the paper's size and settings.")
     columns += _target_columns(runs, found)
+    totals = [one.totals for one in found]
     columns += [
         _Column("rounds", [f"{one.rounds:,}" for one in found]),
-        _Column("gradients", [_count(one.totals["gradients"]) for one in found]),
-        _Column("sent", [_amount(one.totals["bytes"]) for one in found]),
-        _Column("simulated h", [_hours(one.totals["hours"]) for one in found]),
+        _Column("gradients", [layout.number(one["gradients"]) for one in totals]),
+        _Column("sent", [_sent(one["bytes"]) for one in totals]),
+        _Column("simulated h", [layout.number(one["hours"], 2) for one in totals]),
     ]
     seeds = {len(one.accuracy) for one in found}
     if max(seeds, default=0) > 1:
@@ -74,107 +102,50 @@ def _columns(
 
 def _target_columns(runs: Sequence[Run], found: list[Result]) -> list[_Column]:
     targets = [run.config.get("target") for run in runs]
-    wanted = sorted({target for target in targets if target is not None})
+    wanted = {100 * target for target in targets if target is not None}
     if not wanted:
         return []
-    title = " / ".join(f"{100 * target:g}" for target in wanted)
     cells = [
-        _NOTHING if target is None else _reached(one)
+        layout.NOTHING if target is None else layout.reached(one)
         for one, target in zip(found, targets, strict=True)
     ]
-    columns = [_Column(f"round at {title} %", cells)]
-    theirs = {one.paper.target for one in found if one.paper and one.paper.target}
-    if theirs:
-        title = " / ".join(f"{target:g}" for target in sorted(theirs))
-        cells = [_paper_round(one) for one in found]
-        columns.append(_Column(f"paper's at {title} %", cells))
-    return columns
+    theirs = layout.paper_rounds([one.paper for one in found])
+    return [
+        _Column(f"round at {layout.targets(wanted)} %", cells),
+        *(_Column(title, rounds) for title, rounds in theirs.items()),
+    ]
 
 
 def _measured(
     title: str, samples: list[np.ndarray], *, digits: int, largest: bool
 ) -> _Column:
-    cells, means = [], []
-    for sample in samples:
-        mean, deviation = mean_and_deviation(sample)
-        text = f"{mean:.{digits}f}" if np.isfinite(mean) else _NOTHING
-        if len(sample) > 1 and np.isfinite(mean):
-            text += f" ± {deviation:.{digits}f}"
-        cells.append(text)
-        means.append(mean if largest else -mean)
-    known = np.isfinite(means)
-    best = int(np.argmax(np.where(known, means, -np.inf))) if known.any() else None
+    means = np.array([mean_and_deviation(sample)[0] for sample in samples])
+    merits = np.where(np.isfinite(means), means if largest else -means, -np.inf)
+    best = int(merits.argmax()) if np.isfinite(merits).any() else None
+    cells = [layout.measured(sample, digits) for sample in samples]
     return _Column(title, cells, best if len(samples) > 1 else None)
 
 
 def _name(one: Result) -> str:
-    if one.diverged_at is not None:
-        return f"{one.label} (diverged in round {one.diverged_at})"
-    return one.label if one.finished else f"{one.label} …"
+    label = layout.with_divergence(one.label, one)
+    return label if one.finished or one.diverged_at is not None else f"{label} …"
 
 
 def _paper_cell(one: Result) -> str:
-    if one.paper is None:
-        return _NOTHING
-    text = f"{one.paper.accuracy:.2f}"
-    if one.paper.deviation is not None:
-        text += f" ± {one.paper.deviation:.2f}"
-    return text if one.as_in_paper else f"{text}*"
+    star = "*" if one.paper is not None and not one.as_in_paper else ""
+    return layout.paper_accuracy(one.paper) + star
 
 
-def _paper_round(one: Result) -> str:
-    if one.paper is None or one.paper.target is None:
-        return _NOTHING
-    return f"{one.paper.rounds}" if one.paper.rounds else f"> {one.paper.budget}"
-
-
-def _reached(one: Result) -> str:
-    there = np.isfinite(one.reached)
-    if not there.any():
-        return f"> {one.rounds}" if one.rounds else _NOTHING
-    text = f"{one.reached[there].mean():.0f}"
-    return text if there.all() else f"{text} ({there.sum()} of {len(there)} seeds)"
-
-
-def _count(number: float) -> str:
-    return f"{number:,.0f}" if np.isfinite(number) else _NOTHING
-
-
-def _amount(number: float) -> str:
-    """Bytes for people.
-
-    >>> _amount(1.25e9), _amount(0.0)
-    ('1.25 GB', '0 B')
-    """
-    if not np.isfinite(number):
-        return _NOTHING
-    for unit, name in _UNITS:
-        if number >= unit:
-            return f"{number / unit:.3g} {name}"
-    return f"{number:.0f} B"
-
-
-def _hours(number: float) -> str:
-    return f"{number:,.2f}" if np.isfinite(number) else _NOTHING
+def _sent(number: float) -> str:
+    return size(number) if np.isfinite(number) else layout.NOTHING
 
 
 def _markdown(columns: list[_Column], notes: list[str]) -> str:
     cells = [_marked(column, "**{}**") for column in columns]
-    widths = [
-        max(len(column.title), 3, *map(len, body))
-        for column, body in zip(columns, cells, strict=True)
-    ]
-
-    def line(texts):
-        first, *others = zip(texts, widths, strict=True)
-        padded = [first[0].ljust(first[1]), *(t.rjust(w) for t, w in others)]
-        return "| " + " | ".join(padded) + " |"
-
-    rule = [":" + "-" * (widths[0] - 1), *("-" * (w - 1) + ":" for w in widths[1:])]
-    head = [line([column.title for column in columns]), line(rule)]
-    body = [line(texts) for texts in zip(*cells, strict=True)]
+    head = [column.title for column in columns]
     below = ["", " ".join(notes).replace("*", "\\*")] if notes else []
-    return "\n".join([*head, *body, *below]) + "\n"
+    grid = layout.markdown(head, list(zip(*cells, strict=True)))
+    return "\n".join([grid, *below]) + "\n"
 
 
 def _latex(columns: list[_Column], notes: list[str]) -> str:
@@ -208,7 +179,7 @@ def _escaped(text: str) -> str:
         ("_", r"\_"),
         ("±", r"$\pm$"),
         ("…", r"\dots"),
-        (_NOTHING, "--"),
+        (layout.NOTHING, "--"),
         ("> ", "$>$ "),
         ("\0", r"\textbf{"),
         ("\1", "}"),

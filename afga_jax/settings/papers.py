@@ -4,41 +4,25 @@ Rows go from the general to the special: a later one that fits goes before an ea
 """
 
 from afga_jax.data.partition import PAPER_SHARDS
+from afga_jax.settings.families import ADAM, AMSGRAD
 from afga_jax.settings.rates import AFGA, FEDCLUSTER, HAFED
-from afga_jax.settings.row import Row
+from afga_jax.settings.row import row
 
 _NUMBERED = ("1", "2", "3", "4")
 _CIFAR = ("cifar10", "cifar100")
 _PROBLEMS = ("quadratic", "logistic")
-_AMSGRAD = (
-    "fedamsgrad",
-    "fedams",
-    "afga",
-    "cafga",
-    "afga_adapted",
-    "cafga_adapted",
-    "hafed",
-    "hafed_partial",
-    "hafed_active",
-)
-_ADAM = ("fedadam", "fedyogi", "fedadagrad")
 _OURS = "ours"
 
 SETTING_OF = [
-    Row("ours: the papers' common data", {}, {"setting": "2"}),
-    Row(
-        "HA-Fed's data",
-        {"dataset": ("fashion_mnist", "gaussians")},
-        {"setting": "hafed"},
-    ),
-    Row("FedCluster's data", {"dataset": "mnist"}, {"setting": "fedcluster"}),
+    row("ours: the papers' common data", {"setting": "2"}),
+    row("HA-Fed's data", {"setting": "hafed"}, dataset=("fashion_mnist", "gaussians")),
+    row("FedCluster's data", {"setting": "fedcluster"}, dataset="mnist"),
 ]
 
 PAPERS = [
     # What the papers say of their settings.
-    Row(
+    row(
         AFGA,
-        {"setting": _NUMBERED},
         {
             "num_clusters": 5,
             "local_steps": 24,
@@ -47,25 +31,22 @@ PAPERS = [
             "partition": "dirichlet",
             "clustering": "equal",
         },
+        setting=_NUMBERED,
     ),
-    Row(AFGA, {"setting": "1"}, {"num_clients": 100, "participation": 0.05}),
-    Row(AFGA, {"setting": "2"}, {"num_clients": 50, "participation": 0.1}),
-    Row(AFGA, {"setting": "3"}, {"num_clients": 100, "participation": 0.1}),
-    Row(AFGA, {"setting": "4"}, {"num_clients": 50, "participation": 0.2}),
-    Row(AFGA, {"setting": _NUMBERED, "dataset": "cifar10"}, {"target": 0.78}),
-    Row(
+    row(AFGA, {"num_clients": 100, "participation": 0.05}, setting="1"),
+    row(AFGA, {"num_clients": 50, "participation": 0.1}, setting="2"),
+    row(AFGA, {"num_clients": 100, "participation": 0.1}, setting="3"),
+    row(AFGA, {"num_clients": 50, "participation": 0.2}, setting="4"),
+    row(AFGA, {"target": 0.78}, setting=_NUMBERED, dataset="cifar10"),
+    row(AFGA, {"rounds": 600, "target": 0.52}, setting=_NUMBERED, dataset="cifar100"),
+    row(
         AFGA,
-        {"setting": _NUMBERED, "dataset": "cifar100"},
-        {"rounds": 600, "target": 0.52},
-    ),
-    Row(
-        AFGA,
-        {"setting": _NUMBERED, "dataset": "shakespeare"},
         {"local_steps": 100, "target": 0.52},
+        setting=_NUMBERED,
+        dataset="shakespeare",
     ),
-    Row(
+    row(
         HAFED,
-        {"setting": "hafed"},
         {
             "num_clients": 32,
             "participation": 0.25,
@@ -76,10 +57,10 @@ PAPERS = [
             "partition": "shards",
             "clustering": "equal",
         },
+        setting="hafed",
     ),
-    Row(
+    row(
         FEDCLUSTER,
-        {"setting": "fedcluster"},
         {
             "num_clients": 1000,
             "participation": 0.1,
@@ -90,74 +71,81 @@ PAPERS = [
             "clustering": "equal",
             "weighting": "size",
         },
+        setting="fedcluster",
     ),
-    Row("ours: FedCluster gives no number", {"setting": "fedcluster"}, {"rounds": 100}),
-    Row(
+    row("ours: FedCluster gives no number", {"rounds": 100}, setting="fedcluster"),
+    row(
         FEDCLUSTER,
-        {"setting": "fedcluster", "algo": "sgd"},
         {"local_steps": 1000, "batch_size": 60},
+        setting="fedcluster",
+        algo="sgd",
     ),
-    Row(_OURS, {}, {"eval_every": 1, "checkpoint_every": 10}),
+    row(_OURS, {"eval_every": 1, "checkpoint_every": 10}),
     # Models and the look of the data.
-    Row(AFGA, {"dataset": _CIFAR}, {"model": "convmixer"}),
-    Row(AFGA, {"dataset": "shakespeare"}, {"model": "lstm"}),
-    Row(HAFED, {"dataset": "fashion_mnist"}, {"model": "cnn"}),
-    Row("nearest: fashion_mnist, HA-Fed §6", {"dataset": "mnist"}, {"model": "cnn"}),
-    Row(
+    row(AFGA, {"model": "convmixer"}, dataset=_CIFAR),
+    row(AFGA, {"model": "lstm"}, dataset="shakespeare"),
+    row(HAFED, {"model": "cnn"}, dataset="fashion_mnist"),
+    row("nearest: fashion_mnist, HA-Fed §6", {"model": "cnn"}, dataset="mnist"),
+    row(
         FEDCLUSTER,
-        {"setting": "fedcluster", "dataset": ("cifar10", "mnist")},
         {"model": "alexnet"},
+        setting="fedcluster",
+        dataset=("cifar10", "mnist"),
     ),
-    Row(_OURS, {"dataset": "digits"}, {"model": "mlp"}),
-    Row("HA-Fed App. F.1", {"dataset": "gaussians"}, {"model": "mlp"}),
-    Row("the authors' code", {"dataset": _CIFAR}, {"augment": True}),
-    Row("ours: of 0.8 million", {"dataset": "shakespeare"}, {"test_samples": 10_000}),
+    row(_OURS, {"model": "mlp"}, dataset="digits"),
+    row("HA-Fed App. F.1", {"model": "mlp"}, dataset="gaussians"),
+    row("the authors' code", {"augment": True}, dataset=_CIFAR),
+    row("ours: of 0.8 million", {"test_samples": 10_000}, dataset="shakespeare"),
     # Partitions.
-    Row(AFGA, {"partition": ("dirichlet", "dirichlet_client")}, {"alpha": 0.6}),
+    row(AFGA, {"alpha": 0.6}, partition=("dirichlet", "dirichlet_client")),
     *(
-        Row(HAFED, {"partition": "shards", "dataset": dataset}, dict(shards))
+        row(HAFED, dict(shards), partition="shards", dataset=dataset)
         for dataset, shards in PAPER_SHARDS.items()
     ),
-    Row(
+    row(
         "nearest: fashion_mnist, HA-Fed §6",
-        {"partition": "shards", "dataset": "mnist"},
         dict(PAPER_SHARDS["fashion_mnist"]),
+        partition="shards",
+        dataset="mnist",
     ),
-    Row(
+    row(
         _OURS,
-        {"partition": "shards", "dataset": "digits"},
         {"num_shards": 96, "shard_size": 15, "shards_per_client": 3},
+        partition="shards",
+        dataset="digits",
     ),
-    Row(FEDCLUSTER, {"partition": ("major_class", "overlap")}, {"client_size": 500}),
-    Row(
+    row(FEDCLUSTER, {"client_size": 500}, partition=("major_class", "overlap")),
+    row(
         _OURS,
-        {"partition": ("major_class", "overlap"), "dataset": "digits"},
         {"client_size": 60},
+        partition=("major_class", "overlap"),
+        dataset="digits",
     ),
-    Row(f"{FEDCLUSTER}, Figs 4–6", {"partition": "major_class"}, {"rho_device": 0.5}),
-    Row(FEDCLUSTER, {"clustering": "major_class"}, {"rho_cluster": 0.5}),
+    row(f"{FEDCLUSTER}, Figs 4–6", {"rho_device": 0.5}, partition="major_class"),
+    row(FEDCLUSTER, {"rho_cluster": 0.5}, clustering="major_class"),
     # ε: HA-Fed gives it, AFGA only its grid.
-    Row(HAFED, {"setting": "hafed"}, {"eps": 1e-8}),
-    Row(
+    row(HAFED, {"eps": 1e-8}, setting="hafed"),
+    row(
         "ours: of AFGA's grid, which leaves it open",
-        {"setting": (*_NUMBERED, "fedcluster"), "algo": _AMSGRAD},
         {"eps": 1e-6},
+        setting=(*_NUMBERED, "fedcluster"),
+        algo=AMSGRAD,
     ),
-    Row(
+    row(
         "Reddi et al., 2020; √1e-6 of FedAMSGrad",
-        {"setting": (*_NUMBERED, "fedcluster"), "algo": _ADAM},
         {"eps": 1e-3},
+        setting=(*_NUMBERED, "fedcluster"),
+        algo=ADAM,
     ),
     # Data that no paper has: their sizes are ours at every scale.
-    Row(
+    row(
         _OURS,
-        {"dataset": _PROBLEMS},
         {"partition": None, "model": None, "dimension": 10, "client_size": 50},
+        dataset=_PROBLEMS,
     ),
-    Row(_OURS, {"dataset": "quadratic"}, {"sigma_g": 1.0, "sigma": 1.0}),
-    Row(
+    row(_OURS, {"sigma_g": 1.0, "sigma": 1.0}, dataset="quadratic"),
+    row(
         "HA-Fed App. F.1",
-        {"dataset": "gaussians"},
         {
             "partition": None,
             "num_clients": 2,
@@ -168,10 +156,11 @@ PAPERS = [
             "variance": 1.0,
             "hidden": (10,),
         },
+        dataset="gaussians",
     ),
-    Row(
+    row(
         "ours: HA-Fed App. F.1 gives none",
-        {"dataset": "gaussians"},
         {"local_steps": 10, "rounds": 100, "batch_size": 10},
+        dataset="gaussians",
     ),
 ]

@@ -22,3 +22,8 @@ class Row(NamedTuple):
             run.get(name) in (wanted if isinstance(wanted, tuple) else (wanted,))
             for name, wanted in self.when.items()
         )
+
+
+def row(source: str, values: dict[str, Any], **when: str | tuple[str, ...]) -> Row:
+    """A row as it is written in the tables: the values, then what a run must have."""
+    return Row(source, when, values)

@@ -3,57 +3,30 @@
 They follow the papers' rows. Learning rates that `small` does not tune are the papers'.
 """
 
-from afga_jax.settings.row import Row
+import functools
+
+from afga_jax.settings.row import row
 
 _IMAGES = ("cifar10", "cifar100", "fashion_mnist", "mnist", "digits")
 _PROBLEMS = ("quadratic", "logistic")
-_SMALL = "ours: a CPU in minutes"
-_SMOKE = "ours: seconds"
+
+_small = functools.partial(row, "ours: a CPU in minutes", scale="small")
+_smoke = functools.partial(row, "ours: seconds", scale="smoke")
 
 SMALL = [
-    Row(_SMALL, {"scale": "small"}, {"rounds": 100, "eval_every": 5, "target": None}),
-    Row(
-        _SMALL,
-        {"scale": "small", "model": "convmixer"},
-        {"width": 64, "depth": 4, "patch": 4},
-    ),
-    Row(_SMALL, {"scale": "small", "model": "resnet18"}, {"width": 16}),
-    Row(
-        _SMALL,
-        {"scale": "small", "model": "alexnet"},
-        {"features": (16,), "hidden": (96, 48)},
-    ),
-    Row(
-        _SMALL,
-        {"scale": "small", "model": "lstm"},
-        {"embedding": 16, "hidden": (64,), "layers": 1},
-    ),
-    Row(
-        _SMALL,
-        {"scale": "small", "setting": "hafed", "dataset": _IMAGES},
-        {"num_clients": 16, "local_steps": 12},
-    ),
-    Row(_SMALL, {"scale": "small", "setting": "fedcluster"}, {"num_clients": 100}),
-    Row(
-        _SMALL,
-        {"scale": "small", "setting": "fedcluster", "algo": "sgd"},
-        {"local_steps": 100},
-    ),
-    Row(_SMALL, {"scale": "small", "dataset": "fashion_mnist"}, {"rounds": 50}),
-    Row(_SMALL, {"scale": "small", "dataset": "mnist"}, {"model": "cnn", "rounds": 50}),
-    Row(
-        _SMALL,
-        {"scale": "small", "dataset": "mnist", "model": "cnn"},
-        {"features": (8, 16)},
-    ),
-    Row(
-        _SMALL,
-        {"scale": "small", "dataset": "shakespeare"},
-        {"local_steps": 24, "test_samples": 2000},
-    ),
-    Row(
-        _SMALL,
-        {"scale": "small", "dataset": ("digits", *_PROBLEMS)},
+    _small({"rounds": 100, "eval_every": 5, "target": None}),
+    _small({"width": 64, "depth": 4, "patch": 4}, model="convmixer"),
+    _small({"width": 16}, model="resnet18"),
+    _small({"features": (16,), "hidden": (96, 48)}, model="alexnet"),
+    _small({"embedding": 16, "hidden": (64,), "layers": 1}, model="lstm"),
+    _small({"num_clients": 16, "local_steps": 12}, setting="hafed", dataset=_IMAGES),
+    _small({"num_clients": 100}, setting="fedcluster"),
+    _small({"local_steps": 100}, setting="fedcluster", algo="sgd"),
+    _small({"rounds": 50}, dataset="fashion_mnist"),
+    _small({"model": "cnn", "rounds": 50}, dataset="mnist"),
+    _small({"features": (8, 16)}, dataset="mnist", model="cnn"),
+    _small({"local_steps": 24, "test_samples": 2000}, dataset="shakespeare"),
+    _small(
         {
             "num_clients": 20,
             "participation": 0.25,
@@ -63,13 +36,12 @@ SMALL = [
             "rounds": 80,
             "eval_every": 2,
         },
+        dataset=("digits", *_PROBLEMS),
     ),
 ]
 
 SMOKE = [
-    Row(
-        _SMOKE,
-        {"scale": "smoke"},
+    _smoke(
         {
             "rounds": 3,
             "eval_every": 1,
@@ -77,34 +49,21 @@ SMOKE = [
             "batch_size": 8,
             "test_samples": 200,
             "target": None,
-        },
+        }
     ),
-    Row(
-        _SMOKE,
-        {"scale": "smoke", "dataset": (*_IMAGES, "shakespeare", *_PROBLEMS)},
+    _smoke(
         {"num_clients": 8, "participation": 0.5, "num_clusters": 2},
+        dataset=(*_IMAGES, "shakespeare", *_PROBLEMS),
     ),
-    Row(
-        _SMOKE,
-        {"scale": "smoke", "model": "convmixer"},
-        {"width": 8, "depth": 1, "patch": 4},
-    ),
-    Row(_SMOKE, {"scale": "smoke", "model": "resnet18"}, {"width": 4}),
-    Row(_SMOKE, {"scale": "smoke", "model": "cnn"}, {"features": (4, 4)}),
-    Row(
-        _SMOKE,
-        {"scale": "smoke", "model": "alexnet"},
-        {"features": (4,), "hidden": (16,)},
-    ),
-    Row(
-        _SMOKE,
-        {"scale": "smoke", "model": "lstm"},
-        {"embedding": 8, "hidden": (8,), "layers": 1},
-    ),
-    Row(_SMOKE, {"scale": "smoke", "dataset": "mnist"}, {"model": "cnn"}),
-    Row(
-        _SMOKE,
-        {"scale": "smoke", "partition": "shards", "dataset": "digits"},
+    _smoke({"width": 8, "depth": 1, "patch": 4}, model="convmixer"),
+    _smoke({"width": 4}, model="resnet18"),
+    _smoke({"features": (4, 4)}, model="cnn"),
+    _smoke({"features": (4,), "hidden": (16,)}, model="alexnet"),
+    _smoke({"embedding": 8, "hidden": (8,), "layers": 1}, model="lstm"),
+    _smoke({"model": "cnn"}, dataset="mnist"),
+    _smoke(
         {"num_shards": 40, "shard_size": 30, "shards_per_client": 3},
+        partition="shards",
+        dataset="digits",
     ),
 ]

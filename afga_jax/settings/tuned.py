@@ -17,7 +17,16 @@ Fashion-MNIST at small scale, one seed, 12 rounds, η_l = 1 ends at chance (10.0
 η_l = 2, 0.3 at 76.0 % and 0.1, the smallest we tried, at 79.8 %. It is HA-Fed's value.
 """
 
-from afga_jax.settings.row import Row
+from afga_jax.settings.families import (
+    ADAM,
+    AFGA,
+    AMSGRAD,
+    AVERAGING,
+    HAFED,
+    LOCALLY_ADAPTIVE,
+    SERVERLESS,
+)
+from afga_jax.settings.row import row
 
 _DIGITS = "ours: best of a grid on the test split, 3 seeds (settings/tuned.py)"
 _PROBLEMS = "ours: best of a grid (settings/tuned.py)"
@@ -28,30 +37,12 @@ _CNN = (
     "train this model (settings/tuned.py)"
 )
 
-_AVERAGING = ("fedavg", "fedprox", "scaffold", "feddyn", "fedcluster", "sgd")
-_SERVERLESS = ("dsgd", "pga")
-_LOCALLY_ADAPTIVE = ("dadam", "damsgrad")
-_SERVER_ADAPTIVE = (
-    "fedams",
-    "fedadam",
-    "fedyogi",
-    "fedadagrad",
-    "afga_adapted",
-    "cafga_adapted",
-    "hafed",
-    "hafed_partial",
-    "hafed_active",
-)
 _COMPARED = ("fedamsgrad", "afga", "cafga")
 
 
 def _digits(algo: str | tuple[str, ...], local_lr: float, server_lr: float, **more):
     values = {"local_lr": local_lr, "server_lr": server_lr, **more}
-    return Row(_DIGITS, {"dataset": "digits", "algo": algo}, values)
-
-
-def _problem(source: str, dataset: str, algo: tuple[str, ...], **values: float):
-    return Row(source, {"dataset": dataset, "algo": algo}, values)
+    return row(_DIGITS, values, dataset="digits", algo=algo)
 
 
 TUNED = [
@@ -61,30 +52,31 @@ TUNED = [
     _digits("fedadam", 0.1, 0.03, eps=1e-3),
     _digits("fedyogi", 0.3, 0.01, eps=1e-3),
     _digits("fedadagrad", 0.3, 0.03, eps=1e-6),
-    _digits(("hafed", "hafed_partial", "hafed_active"), 1.0, 0.01, eps=1e-6),
+    _digits(HAFED, 1.0, 0.01, eps=1e-6),
     _digits("afga_adapted", 1.0, 0.01, eps=1e-6),
     _digits("cafga_adapted", 0.3, 0.01, eps=1e-6),
-    _digits(_AVERAGING, 0.3, 1.0),
-    _digits(_SERVERLESS, 1.0, 1.0),
+    _digits(AVERAGING, 0.3, 1.0),
+    _digits(SERVERLESS, 1.0, 1.0),
     _digits("dadam", 0.03, 1.0, eps=1e-8),
     _digits("damsgrad", 0.003, 1.0, eps=1e-6),
-    Row(
+    row(
         _CNN,
-        {
-            "dataset": ("fashion_mnist", "mnist"),
-            "model": "cnn",
-            "algo": ("afga", "cafga", "afga_adapted", "cafga_adapted"),
-        },
         {"local_lr": 0.1, "server_lr": 0.01},
+        dataset=("fashion_mnist", "mnist"),
+        model="cnn",
+        algo=AFGA,
     ),
 ]
 for _dataset, _rate in (("quadratic", 0.03), ("logistic", 0.1)):
     _plain = {"local_lr": _rate, "server_lr": 1.0}
     _adaptive = {"local_lr": 0.1, "server_lr": 0.03, "eps": 1e-4}
     TUNED += [
-        _problem(_RELATIVES, _dataset, (*_AVERAGING, *_SERVERLESS), **_plain),
-        _problem(_PROBLEMS, _dataset, ("fedavg", "scaffold", "dsgd"), **_plain),
-        _problem(_RELATIVES, _dataset, _SERVER_ADAPTIVE, **_adaptive),
-        _problem(_PROBLEMS, _dataset, _COMPARED, **_adaptive),
-        _problem(_RELATIVES, _dataset, _LOCALLY_ADAPTIVE, local_lr=0.03, eps=1e-4),
+        row(source, values, dataset=_dataset, algo=algo)
+        for source, algo, values in (
+            (_RELATIVES, (*AVERAGING, *SERVERLESS), _plain),
+            (_PROBLEMS, ("fedavg", "scaffold", "dsgd"), _plain),
+            (_RELATIVES, (*AMSGRAD, *ADAM), _adaptive),
+            (_PROBLEMS, _COMPARED, _adaptive),
+            (_RELATIVES, LOCALLY_ADAPTIVE, {"local_lr": 0.03, "eps": 1e-4}),
+        )
     ]

@@ -1,7 +1,6 @@
 """The papers' tables and figures by name."""
 
-import difflib
-
+from afga_jax.checks import did_you_mean
 from experiments.papers import afga, checks, fedcluster, hafed, reach, theory
 from experiments.papers.declaration import Declaration, Study
 
@@ -24,8 +23,7 @@ def find(name: str) -> Declaration | Study:
     """
     if name in NAMES:
         return NAMES[name]
-    near = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.4)
-    hint = f"did you mean {near[0]!r}?" if near else "--list shows all names."
+    hint = did_you_mean(name, NAMES, "--list shows all names.")
     raise ValueError(f"{name!r} is no table or figure; {hint}")
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from afga_jax import published
 from afga_jax.published import Published
-from experiments.papers.declaration import Declaration, Line, Panel
+from experiments.papers.declaration import Declaration, Line, Panel, line, panel
 
 _LABELS = {
     "fedavg": "FedAvg",
@@ -31,12 +31,6 @@ _TWICE = (
 )
 
 
-def _number(source: str, algo: str, dataset: str, setting: str, model: str):
-    """The paper's number in one of its tables."""
-    found = published.every(algo, dataset, setting, model)
-    return next((one for one in found if one.source == source), None)
-
-
 def _line(
     algo: str,
     setting: str = "2",
@@ -46,24 +40,20 @@ def _line(
     source: str = "",
     number: Published | None = None,
     model: str = "convmixer",
-    smoke: dict[str, Any] | None = None,
     **more: Any,
 ) -> Line:
-    given = {"algo": algo, "dataset": dataset, "setting": setting, "model": model}
-    number = number or _number(source, algo, dataset, setting, model)
-    return Line(label or _LABELS[algo], {**given, **more}, number, smoke or {})
+    found = published.every(algo, dataset, setting, model)
+    number = number or next((one for one in found if one.source == source), None)
+    return line(label or _LABELS[algo], algo, dataset, setting, model, number, **more)
 
 
-def _all_methods(setting: str, dataset: str, source: str, model: str) -> Panel:
-    lines = (
-        _line(algo, setting, dataset, source=source, model=model) for algo in _LABELS
+def _all_methods(settings: str, dataset: str, source: str, model: str):
+    """A panel for each setting."""
+    where = {"dataset": dataset, "source": source, "model": model}
+    return tuple(
+        Panel(f"Setting {one}", tuple(_line(algo, one, **where) for algo in _LABELS))
+        for one in settings
     )
-    return Panel(f"Setting {setting}", tuple(lines))
-
-
-def _comparison(name: str, title: str, dataset: str, source: str, model: str, **more):
-    panels = tuple(_all_methods(setting, dataset, source, model) for setting in "12")
-    return Declaration(name, title, panels, quick=_QUICK, **more)
 
 
 def _comparisons() -> list[Declaration]:
@@ -74,17 +64,16 @@ def _comparisons() -> list[Declaration]:
         (2, 4, "cifar100", "CIFAR-100, ConvMixer-256-8", "convmixer"),
         (3, 5, "shakespeare", "Shakespeare, LSTM", "lstm"),
     ):
-        source = f"AFGA Table {table}"
+        panels = _all_methods("12", dataset, f"AFGA Table {table}", model)
         for kind, number in (("table", table), ("figure", figure)):
             what = "accuracy and rounds" if kind == "table" else "test accuracy"
             title = f"AFGA {kind.title()} {number}: {what} on {shown}"
             found.append(
-                _comparison(
+                Declaration(
                     f"afga-{kind}{number}",
                     title,
-                    dataset,
-                    source,
-                    model,
+                    panels,
+                    quick=_QUICK,
                     small={"target": _TARGETS[dataset]},
                     notes=(_EPS, _MU, _TWICE) if dataset == "cifar10" else (_EPS, _MU),
                 )
@@ -95,26 +84,15 @@ def _comparisons() -> list[Declaration]:
 _TABLE_4 = Declaration(
     "afga-table4",
     "AFGA Table 4: what each part adds, CIFAR-10 in Setting 2",
-    (
-        Panel(
-            "Setting 2",
-            (
-                _line("fedamsgrad", label="FedAMSGrad only", source="AFGA Table 1"),
-                _line(
-                    "afga",
-                    label="+ gossip",
-                    number=published.GOSSIP_ONLY,
-                    resample=False,
-                ),
-                _line(
-                    "afga", label="+ gossip + re-sampling (AFGA)", source="AFGA Table 1"
-                ),
-                _line(
-                    "cafga",
-                    label="+ gossip + re-sampling + clusters (CAFGA)",
-                    source="AFGA Table 1",
-                ),
-            ),
+    panel(
+        "Setting 2",
+        _line("fedamsgrad", label="FedAMSGrad only", source="AFGA Table 1"),
+        _line("afga", label="+ gossip", number=published.GOSSIP_ONLY, resample=False),
+        _line("afga", label="+ gossip + re-sampling (AFGA)", source="AFGA Table 1"),
+        _line(
+            "cafga",
+            label="+ gossip + re-sampling + clusters (CAFGA)",
+            source="AFGA Table 1",
         ),
     ),
     columns=1,
@@ -156,7 +134,7 @@ def _table_5() -> Declaration:
 _TABLE_6 = Declaration(
     "afga-table6",
     "AFGA Table 6: ResNet-18 on CIFAR-10, Setting 2",
-    (_all_methods("2", "cifar10", "AFGA Table 6", "resnet18"),),
+    _all_methods("2", "cifar10", "AFGA Table 6", "resnet18"),
     columns=1,
     small=_SMALL,
     quick=_QUICK,
@@ -166,14 +144,11 @@ _TABLE_6 = Declaration(
 _TABLE_7 = Declaration(
     "afga-table7",
     "AFGA Table 7: simulated hours to an accuracy, CIFAR-10 in Setting 1",
-    (
-        Panel(
-            "Setting 1",
-            tuple(
-                _line(algo, "1", source="AFGA Table 1")
-                for algo in ("fedamsgrad", "afga", "cafga")
-            ),
-        ),
+    panel(
+        "Setting 1",
+        _line("fedamsgrad", "1", source="AFGA Table 1"),
+        _line("afga", "1", source="AFGA Table 1"),
+        _line("cafga", "1", source="AFGA Table 1"),
     ),
     columns=1,
     small=_SMALL,
@@ -181,22 +156,16 @@ _TABLE_7 = Declaration(
     notes=(_EPS,),
 )
 
-_SERVERLESS = ("dsgd", "DSGD"), ("dadam", "DAdam"), ("pga", "PGA")
 _TABLE_8 = Declaration(
     "afga-table8",
     "AFGA Table 8: methods without a server, CIFAR-10",
-    (
-        Panel(
-            "Setting 2",
-            (
-                *(
-                    _line(algo, label=label, source="AFGA Table 8")
-                    for algo, label in _SERVERLESS
-                ),
-                _line("afga", source="AFGA Table 8"),
-                _line("cafga", source="AFGA Table 8"),
-            ),
-        ),
+    panel(
+        "Setting 2",
+        _line("dsgd", label="DSGD", source="AFGA Table 8"),
+        _line("dadam", label="DAdam", source="AFGA Table 8"),
+        _line("pga", label="PGA", source="AFGA Table 8"),
+        _line("afga", source="AFGA Table 8"),
+        _line("cafga", source="AFGA Table 8"),
     ),
     columns=1,
     small=_SMALL,
@@ -217,12 +186,7 @@ def _figure_1() -> Declaration:
     def lines(algo, *choices):
         # The methods' own topology is not named: these are runs of other tables, too.
         return tuple(
-            _line(
-                algo,
-                label=label,
-                **({"topology": kind} if kind else {}),
-                **({"topology_rho": rho} if rho else {}),
-            )
+            _line(algo, label=label, topology=kind, topology_rho=rho)
             for label, kind, rho in choices
         )
 
@@ -272,18 +236,11 @@ def _figure_2() -> Declaration:
 _FIGURE_6 = Declaration(
     "afga-figure6",
     "AFGA Figure 6: local steps of CAFGA, CIFAR-10 in Setting 2",
-    (
-        Panel(
-            "CAFGA",
-            tuple(
-                _line("cafga", label=f"𝓘 = {steps}", local_steps=steps, smoke=smoke)
-                for steps, smoke in (
-                    (12, {"local_steps": 2}),
-                    (24, {"local_steps": 4}),
-                    (48, {"local_steps": 8}),
-                )
-            ),
-        ),
+    panel(
+        "CAFGA",
+        _line("cafga", label="𝓘 = 12", local_steps=12, smoke={"local_steps": 2}),
+        _line("cafga", label="𝓘 = 24", local_steps=24, smoke={"local_steps": 4}),
+        _line("cafga", label="𝓘 = 48", local_steps=48, smoke={"local_steps": 8}),
     ),
     metrics=("train_loss", "test_accuracy"),
     small=_SMALL,

@@ -4,8 +4,6 @@ A line has the place, what is said there, and what follows from the paper's own 
 or from this package's matrices and ledger.
 """
 
-import csv
-import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -17,11 +15,11 @@ from afga_jax.experiment.theory import conditions
 from afga_jax.ledger import Links
 from afga_jax.published import Published
 from afga_jax.record import write_text
+from afga_jax.report.layout import csv_lines, markdown
 from afga_jax.settings import resolve
 from experiments.papers import hours
 from experiments.papers.declaration import Study
 from experiments.papers.estimate import algorithm_of, gradients_per_round
-from experiments.papers.tables import grid
 
 _SHOWN = {True: "holds", False: "does not hold", None: "doubtful"}
 _BASELINES = ("fedavg", "fedadam", "fedamsgrad", "scaffold", "fedprox", "feddyn")
@@ -74,13 +72,9 @@ def write(scale: str, out: Path, kept: Path) -> list[str]:
     """
     del scale, kept
     found = checks()
-    rows = io.StringIO()
-    writer = csv.writer(rows, lineterminator="\n")
-    writer.writerow(Check._fields)
-    writer.writerows(found)
-    write_text(out / "results.csv", rows.getvalue())
+    write_text(out / "results.csv", csv_lines([one._asdict() for one in found]))
     body = [[one.place, one.says, one.found, _SHOWN[one.holds]] for one in found]
-    return [grid(["place", "says", "found", "verdict"], body)]
+    return [markdown(["place", "says", "found", "verdict"], body)]
 
 
 def _gaps() -> Iterator[Check]:

@@ -27,6 +27,23 @@ class Line(NamedTuple):
     smoke: Values = _NOTHING
 
 
+def line(
+    label: str,
+    algo: str,
+    dataset: str,
+    setting: str,
+    model: str,
+    published: Published | None = None,
+    *,
+    smoke: Values = _NOTHING,
+    **more: Any,
+) -> Line:
+    """A line with more choices than these; one that is None is left to the setting."""
+    given = {"algo": algo, "dataset": dataset, "setting": setting, "model": model}
+    given |= {name: value for name, value in more.items() if value is not None}
+    return Line(label, given, published, smoke)
+
+
 class Panel(NamedTuple):
     """Lines that are compared with each other.
 
@@ -37,6 +54,11 @@ class Panel(NamedTuple):
 
     title: str
     lines: tuple[Line, ...]
+
+
+def panel(title: str, *lines: Line) -> tuple[Panel]:
+    """The panels of a table or figure that has one."""
+    return (Panel(title, lines),)
 
 
 class Declaration(NamedTuple):

@@ -1,7 +1,7 @@
 """How long runs will take: floating-point operations over an assumed rate.
 
-Nothing is loaded and nothing is compiled; operations are counted in the traced loss.
-A gradient counts as three forward passes. The rates are assumptions: on a GPU a tenth
+Nothing is loaded and nothing is compiled; operations are counted in the traced loss
+(`afga_jax.gradient`). The rates are assumptions: on a GPU a tenth
 of an RTX A6000's peak (the papers' machine; small models do not fill it, and we have
 not measured one), on a CPU what a small ConvMixer gets from a core here.
 """
@@ -9,13 +9,11 @@ not measured one), on a CPU what a small ConvMixer gets from a core here.
 import functools
 import math
 import os
-from collections.abc import Iterable
 
 import jax
 import jax.numpy as jnp
-from jax.extend import core
 
-from afga_jax import build, models
+from afga_jax import build, gradient, models
 from afga_jax.config import Config, fields
 from afga_jax.data.synthetic import quadratic
 from afga_jax.experiment import model_of
@@ -26,7 +24,6 @@ from afga_jax.typing import Batch, Task
 GPU_RATE = 4e12
 CORE_RATE = 15e9
 
-_GRADIENT = 3
 # Shape of an input, classes, test samples.
 _DATA = {
     "cifar10": ((32, 32, 3), 10, 10_000),
@@ -46,7 +43,7 @@ def operations(config: Config) -> float:
     samples = gradients_per_round(config) * (config.batch_size or 1) * config.rounds
     tests = min(tested, config.test_samples or tested)
     evaluated = tests * math.ceil(config.rounds / config.eval_every)
-    return config.num_seeds * each * (_GRADIENT * samples + evaluated)
+    return config.num_seeds * each * (gradient.PASSES * samples + evaluated)
 
 
 def hours(total: float, *, accelerator: bool) -> float:
@@ -109,42 +106,4 @@ def _forward(config: Config, shape: tuple[int, ...], classes: int) -> float:
         task = models.classifier(model, shape)
         inputs = jax.ShapeDtypeStruct((size, *shape), jnp.float32)
     batch = Batch(inputs, jax.ShapeDtypeStruct((size,), jnp.int32))
-    key = jax.random.key(0)
-    params, stats = jax.eval_shape(task.init, key)
-
-    def loss(params, stats, batch):
-        return task.loss(params, stats, batch, key, True)[0]
-
-    return _count(jax.make_jaxpr(loss)(params, stats, batch).jaxpr) / size
-
-
-def _count(program: core.Jaxpr) -> float:
-    return float(sum(_operations(equation) for equation in program.eqns))
-
-
-def _operations(equation) -> float:
-    name, out = equation.primitive.name, equation.outvars[0].aval
-    if name == "dot_general":
-        (contracted, _), _ = equation.params["dimension_numbers"]
-        sizes = equation.invars[0].aval.shape
-        return 2 * out.size * math.prod(sizes[axis] for axis in contracted)
-    if name == "conv_general_dilated":
-        kernel = equation.invars[1].aval
-        layout = equation.params["dimension_numbers"].rhs_spec
-        return 2 * out.size * kernel.size / kernel.shape[layout[0]]
-    if name == "mul":  # layers that are written as shifted products
-        return 2 * out.size
-    inner = [_count(one) for one in _inside(equation.params.values())]
-    if name == "scan":
-        return equation.params["length"] * sum(inner)
-    return max(inner, default=0.0) if name == "cond" else sum(inner)
-
-
-def _inside(values: Iterable) -> Iterable[core.Jaxpr]:
-    for value in values:
-        if isinstance(value, core.ClosedJaxpr):
-            yield value.jaxpr
-        elif isinstance(value, core.Jaxpr):
-            yield value
-        elif isinstance(value, tuple | list):
-            yield from _inside(value)
+    return gradient.of_batch(task, batch).operations / gradient.PASSES / size

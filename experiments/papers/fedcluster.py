@@ -1,8 +1,8 @@
 """Figures 2 to 6 of FedCluster."""
 
-from typing import Any
+import functools
 
-from experiments.papers.declaration import Declaration, Line, Panel
+from experiments.papers.declaration import Declaration, Panel, line
 
 _DATA = {"cifar10": "CIFAR-10", "mnist": "MNIST"}
 _SMALL = {"model": "cnn"}
@@ -19,10 +19,7 @@ _CYCLES = (
 _NOTES = (_MODEL, _ROUNDS, _CYCLES)
 
 
-def _line(label: str, algo: str, dataset: str, **more: Any) -> Line:
-    given = {"algo": algo, "dataset": dataset, "setting": "fedcluster"}
-    smoke = more.pop("smoke", {})
-    return Line(label, {**given, "model": "alexnet", **more}, None, smoke)
+_line = functools.partial(line, setting="fedcluster", model="alexnet")
 
 
 def _over_devices(number: int, dataset: str) -> Declaration:

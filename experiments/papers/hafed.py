@@ -3,7 +3,7 @@
 from typing import Any
 
 from afga_jax import published
-from experiments.papers.declaration import Declaration, Line, Panel
+from experiments.papers.declaration import Declaration, Line, Panel, line, panel
 
 _CURVES = ("train_loss", "test_accuracy")
 _MODELS = {"resnet18": "ResNet-18", "convmixer": "ConvMixer-256-8", "cnn": "CNN"}
@@ -22,13 +22,11 @@ def _line(
     model: str = "convmixer",
     *,
     label: str,
-    smoke: dict[str, Any] | None = None,
     plain: bool = True,
     **more: Any,
 ) -> Line:
-    given = {"algo": algo, "dataset": dataset, "setting": "hafed", "model": model}
     number = published.lookup(algo, dataset, "hafed", model) if plain else None
-    return Line(label, {**given, **more}, number, smoke or {})
+    return line(label, algo, dataset, "hafed", model, number, **more)
 
 
 def _pair(dataset: str, model: str) -> tuple[Line, Line]:
@@ -38,7 +36,7 @@ def _pair(dataset: str, model: str) -> tuple[Line, Line]:
     )
 
 
-def _pairs(name: str, title: str, *places: tuple[str, str], columns: int = 4, **more):
+def _pairs(name: str, title: str, *places: tuple[str, str]):
     several = len({dataset for dataset, _ in places}) > 1
     panels = tuple(
         Panel(
@@ -52,9 +50,8 @@ def _pairs(name: str, title: str, *places: tuple[str, str], columns: int = 4, **
         title,
         panels,
         metrics=_CURVES,
-        columns=columns,
+        columns=4,
         notes=(_FOUR_TIMES, _ERROR),
-        **more,
     )
 
 
@@ -66,14 +63,9 @@ def _figure_2() -> Declaration:
             label=f"p = {share}",
             participation=share,
             plain=share == 0.25,
-            smoke=smoke,
+            smoke={"participation": 0.5} if share == 0.25 else {},
         )
-        for share, smoke in (
-            (0.125, {}),
-            (0.25, {"participation": 0.5}),
-            (0.5, {}),
-            (1.0, {}),
-        )
+        for share in (0.125, 0.25, 0.5, 1.0)
     )
     graphs = tuple(
         _line(
@@ -81,8 +73,8 @@ def _figure_2() -> Declaration:
             "cifar100",
             label=label,
             plain=topology is None,
-            **({"topology": topology} if topology else {}),
-            **({"topology_rho": rho} if rho else {}),
+            topology=topology,
+            topology_rho=rho,
         )
         for label, topology, rho in (
             ("ρ_max = 0, complete", "complete", None),
@@ -112,24 +104,18 @@ def _figure_2() -> Declaration:
 _FIGURE_3 = Declaration(
     "hafed-figure3",
     "HA-Fed Figure 3: local steps, CIFAR-100, ConvMixer-256-8",
-    (
-        Panel(
-            "HA-Fed",
-            tuple(
-                _line(
-                    "hafed_partial",
-                    "cifar100",
-                    label=f"τ = {steps}",
-                    local_steps=steps,
-                    plain=steps == 48,
-                    smoke=smoke,
-                )
-                for steps, smoke in (
-                    (24, {"local_steps": 2}),
-                    (48, {"local_steps": 4}),
-                    (96, {"local_steps": 8}),
-                )
-            ),
+    panel(
+        "HA-Fed",
+        *(
+            _line(
+                "hafed_partial",
+                "cifar100",
+                label=f"τ = {steps}",
+                local_steps=steps,
+                plain=steps == 48,
+                smoke={"local_steps": steps // 12},
+            )
+            for steps in (24, 48, 96)
         ),
     ),
     metrics=_CURVES,
@@ -142,7 +128,7 @@ _FIGURE_3 = Declaration(
 
 
 def _figure_4() -> Declaration:
-    def panel(title, variance, hidden):
+    def part(title, variance, hidden):
         return Panel(
             title,
             tuple(
@@ -168,8 +154,8 @@ def _figure_4() -> Declaration:
         "hafed-figure4",
         "HA-Fed Figure 4: the dilemma of local steps, two Gaussians",
         (
-            panel("(a)(b) Σ = I, MLP 10", 1.0, 10),
-            panel("(c)(d) Σ = I/2, MLP 4", 0.5, 4),
+            part("(a)(b) Σ = I, MLP 10", 1.0, 10),
+            part("(c)(d) Σ = I/2, MLP 4", 0.5, 4),
         ),
         metrics=("f_local", "f_global"),
         columns=4,
@@ -187,17 +173,13 @@ def _figure_4() -> Declaration:
 _FIGURE_7 = Declaration(
     "hafed-figure7",
     "HA-Fed Figure 7: other federated methods, CIFAR-10, ConvMixer-256-8",
-    (
-        Panel(
-            "CIFAR-10",
-            (
-                _line("fedavg", label="FedAvg"),
-                _line("fedyogi", label="FedYogi"),
-                _line("fedadam", label="FedAdam"),
-                _line("fedamsgrad", label="FedAMSGrad"),
-                _line("hafed_partial", label="HA-Fed"),
-            ),
-        ),
+    panel(
+        "CIFAR-10",
+        _line("fedavg", label="FedAvg"),
+        _line("fedyogi", label="FedYogi"),
+        _line("fedadam", label="FedAdam"),
+        _line("fedamsgrad", label="FedAMSGrad"),
+        _line("hafed_partial", label="HA-Fed"),
     ),
     metrics=_CURVES,
     notes=(
@@ -211,15 +193,11 @@ _FIGURE_7 = Declaration(
 _FIGURE_8 = Declaration(
     "hafed-figure8",
     "HA-Fed Figure 8: decentralised AMSGrad, CIFAR-10, ConvMixer-256-8",
-    (
-        Panel(
-            "CIFAR-10",
-            (
-                _line("fedamsgrad", label="FedAMSGrad"),
-                _line("hafed_partial", label="HA-Fed"),
-                _line("damsgrad", label="D-AMSGrad"),
-            ),
-        ),
+    panel(
+        "CIFAR-10",
+        _line("fedamsgrad", label="FedAMSGrad"),
+        _line("hafed_partial", label="HA-Fed"),
+        _line("damsgrad", label="D-AMSGrad"),
     ),
     metrics=_CURVES,
     quick=((0, 1), (0, 2)),
@@ -233,26 +211,22 @@ _FIGURE_8 = Declaration(
 _FIGURE_9 = Declaration(
     "hafed-figure9",
     "HA-Fed Figure 9: clients that are active now and then, CIFAR-10",
-    (
-        Panel(
-            "HA-Fed",
-            (
-                _line("hafed_partial", label="p_c = 1, mixing every step"),
-                _line(
-                    "hafed_active",
-                    label="p_c = 1/2, every 4 steps",
-                    active_prob=0.5,
-                    mix_every=4,
-                ),
-                _line(
-                    "hafed_active",
-                    label="p_c = 1/4, every 8 steps",
-                    active_prob=0.25,
-                    mix_every=8,
-                    # It must divide the steps that there are.
-                    smoke={"mix_every": 4},
-                ),
-            ),
+    panel(
+        "HA-Fed",
+        _line("hafed_partial", label="p_c = 1, mixing every step"),
+        _line(
+            "hafed_active",
+            label="p_c = 1/2, every 4 steps",
+            active_prob=0.5,
+            mix_every=4,
+        ),
+        _line(
+            "hafed_active",
+            label="p_c = 1/4, every 8 steps",
+            active_prob=0.25,
+            mix_every=8,
+            # It must divide the steps that there are.
+            smoke={"mix_every": 4},
         ),
     ),
     metrics=_CURVES,

@@ -4,16 +4,16 @@ import types
 from collections.abc import Sequence
 
 import jax
-import numpy as np
 
 from afga_jax import ledger, published
 from afga_jax.config import Config
 from afga_jax.ledger import Links
 from afga_jax.record import Run
-from afga_jax.report.results import evaluated_rounds, values
+from afga_jax.report.layout import markdown
 from afga_jax.settings import resolve
+from afga_jax.summary import summarise
 from experiments.papers.estimate import algorithm_of
-from experiments.papers.tables import Pair, grid
+from experiments.papers.tables import Pair
 
 #: What gives the printed hours; the paper has no reason for the factor.
 TABLE_7 = Links(broadcast=False, factor=10.0)
@@ -31,7 +31,7 @@ def table(pairs: Sequence[Pair], accuracies: Sequence[int]) -> str:
         [entry.line.label, *(_cell(run, one) for one in accuracies)]
         for entry, run in pairs
     ]
-    parts = ["### Simulated hours (round), ours", grid(head, ours)]
+    parts = ["### Simulated hours (round), ours", markdown(head, ours)]
     theirs, again = [], []
     for entry, _ in pairs:
         cells = published.HOURS[entry.line.given["algo"]]
@@ -41,8 +41,8 @@ def table(pairs: Sequence[Pair], accuracies: Sequence[int]) -> str:
         theirs.append([entry.line.label, *(f"{c.hours:g} ({c.rounds})" for c in cells)])
         each = per_round(paper, TABLE_7)
         again.append([entry.line.label, *(f"{c.rounds * each:.2f}" for c in cells)])
-    parts += ["### The paper's (round that it is)", grid(head, theirs)]
-    parts += ["### The ledger at the paper's rounds and size", grid(head, again)]
+    parts += ["### The paper's (round that it is)", markdown(head, theirs)]
+    parts += ["### The ledger at the paper's rounds and size", markdown(head, again)]
     parts.append(
         "- 18 s for a message to or from the server, 1.8 s between clients, times ten: "
         "only with that factor, for which the paper gives no reason, do the printed "
@@ -63,10 +63,9 @@ def per_round(config: Config, links: Links) -> float:
 
 def _cell(run: Run, accuracy: int) -> str:
     """The mean over seeds; those that do not get there make it unknown."""
-    rounds, sample = evaluated_rounds(run), 100 * values(run, "test_accuracy")
-    there = sample >= accuracy
-    if not len(rounds) or not there.any(1).all():
-        return f"> {rounds[-1] if len(rounds) else 0} rounds"
-    first = float(np.mean(rounds[there.argmax(1)]))
+    summary = summarise(run.metrics, target=accuracy / 100)
+    first = summary["first_round_at_target"]
+    if first is None:
+        return f"> {summary['rounds']} rounds"
     each = per_round(Config.from_dict(run.config), TABLE_7)
     return f"{first * each:.2f} ({first:.0f})"

@@ -8,12 +8,10 @@ weight it would be 1/N each on average (1/M for FedAMSGrad, where all reach it).
 they are from that is the *effective share*: (Σw)²/Σw² over the gradients computed.
 """
 
-import csv
-import io
 import types
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -23,9 +21,9 @@ from afga_jax.algorithms import FederatedAlgorithm
 from afga_jax.data.synthetic import quadratic
 from afga_jax.graph import Finder, Graph
 from afga_jax.record import write_text
-from experiments.papers import figures
+from afga_jax.report import drawing
+from afga_jax.report.layout import csv_lines, markdown
 from experiments.papers.declaration import Study
-from experiments.papers.tables import grid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -114,7 +112,7 @@ def write(scale: str, out: Path, kept: Path) -> list[str]:
     del kept
     rounds = _ROUNDS[scale]
     found = [reached(name, clusters, rounds) for name, clusters in cases(scale)]
-    write_text(out / "results.csv", _csv(found))
+    write_text(out / "results.csv", csv_lines([_row(one) for one in found]))
     _draw(found, out / "figure.png")
     return [_table(found, rounds)]
 
@@ -149,10 +147,13 @@ def _label(one: Reached) -> str:
     return one.topology + (f", {one.clusters} clusters" if one.clusters > 1 else "")
 
 
-def _row(one: Reached) -> dict[str, float]:
+def _row(one: Reached) -> dict[str, Any]:
     w = one.weights
     low, middle, high = np.quantile(w, [0.1, 0.5, 0.9])
     return {
+        "topology": one.topology,
+        "clusters": one.clusters,
+        "rho": one.rho,
         "messages_per_round": one.messages,
         "share_reaching": one.share,
         "effective_share": one.effective,
@@ -192,37 +193,20 @@ def _table(found: Sequence[Reached], rounds: int) -> str:
         f"N = {_CLIENTS}, M = {_ACTIVE}, 𝓘 = {_STEPS} (AFGA's Setting 1), {rounds} "
         "rounds. " + __doc__.split("\n\n")[1].replace("\n", " ")
     )
-    return f"{grid(head, body)}\n\n{about}"
-
-
-def _csv(found: Sequence[Reached]) -> str:
-    out = io.StringIO()
-    lines = [
-        {
-            "topology": one.topology,
-            "clusters": one.clusters,
-            "rho": "" if one.rho is None else one.rho,
-            **_row(one),
-        }
-        for one in found
-    ]
-    writer = csv.DictWriter(out, list(lines[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return out.getvalue()
+    return f"{markdown(head, body)}\n\n{about}"
 
 
 def _draw(found: Sequence[Reached], path: Path) -> None:
-    figure = figures.blank(10.0, 5.0)
+    figure = drawing.blank(10.0, 5.0)
     shares, spread = figure.subplots(1, 2)
     names = list(dict.fromkeys(one.topology for one in found))
     for one in found:
-        color = figures.COLORS[names.index(one.topology)]
+        color = drawing.color(names.index(one.topology))
         _mark(shares, spread, one, color)
-    figures.label_axes(shares, "messages between clients per round", "share, %")
+    drawing.label_axes(shares, "messages between clients per round", "share, %")
     shares.set_title("filled: gradients that reach Δ; open: effective share", size=10)
     shares.set_ylim(0, 105)
-    figures.label_axes(spread, "messages between clients per round", "N × weight in Δ")
+    drawing.label_axes(spread, "messages between clients per round", "N × weight in Δ")
     spread.set_title(
         "median, and 10 % to 90 % of the gradients\n(clustered: moved to the right)",
         size=10,
@@ -233,7 +217,7 @@ def _draw(found: Sequence[Reached], path: Path) -> None:
         panel.set_xscale("symlog", linthresh=1000)
         panel.set_xlim(-300, 4e5)
         panel.set_xticks([0, 1e3, 1e4, 1e5], ["0", "1k", "10k", "100k"])
-    figures.legend(figure, 10.0)
+    drawing.legend(figure)
     title = f"Reach: N = {_CLIENTS}, M = {_ACTIVE}, {_STEPS} local steps"
     figure.suptitle(title, fontsize=11)
     figure.savefig(path, dpi=150)

@@ -1,23 +1,16 @@
 """Ours beside the papers' numbers: a table for people and one for programs."""
 
-import csv
-import io
 from collections.abc import Sequence
 
 import numpy as np
 
-from afga_jax.published import Published
 from afga_jax.record import Run
+from afga_jax.report import layout
 from afga_jax.report.results import Result, mean_and_deviation, results, values
 from experiments.papers.cells import Entry
 
-_NOTHING = "–"
-_DIGITS = {"train_loss": 4, "f_local": 4, "f_global": 4}
-_TITLES = {
-    "train_loss": "train loss",
-    "f_local": "f_local",
-    "f_global": "f_global",
-}
+# Metrics that become columns.
+_LOSSES = {"train_loss": "train loss", "f_local": "f_local", "f_global": "f_global"}
 
 Pair = tuple[Entry, Run]
 
@@ -41,29 +34,10 @@ def markdown(pairs: Sequence[Pair], metrics: Sequence[str]) -> str:
 
 def rows(pairs: Sequence[Pair]) -> str:
     """CSV: a line for each run, numbers in full, accuracies in percent."""
-    out = io.StringIO()
-    runs = [run for _, run in pairs]
-    lines = [
-        _row(*pair, result) for pair, result in zip(pairs, results(runs), strict=True)
-    ]
-    writer = csv.DictWriter(out, list(lines[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return out.getvalue()
-
-
-def grid(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """A Markdown table, padded for people who read it as it is."""
-    lines = [list(head), *map(list, body)]
-    widths = [max(3, *(len(line[at]) for line in lines)) for at in range(len(head))]
-
-    def shown(cells):
-        first, *rest = zip(cells, widths, strict=True)
-        padded = [first[0].ljust(first[1]), *(text.rjust(w) for text, w in rest)]
-        return f"| {' | '.join(padded)} |"
-
-    rule = [":" + "-" * (widths[0] - 1), *("-" * (w - 1) + ":" for w in widths[1:])]
-    return "\n".join(map(shown, [lines[0], rule, *lines[1:]]))
+    found = results([run for _, run in pairs])
+    return layout.csv_lines(
+        [_row(*pair, one) for pair, one in zip(pairs, found, strict=True)]
+    )
 
 
 def gradients_per_round(run: Run) -> float:
@@ -74,25 +48,24 @@ def gradients_per_round(run: Run) -> float:
 
 def _panel(pairs: Sequence[Pair], metrics: Sequence[str], sources: list[str]) -> str:
     found = results([run for _, run in pairs])
-    columns = {"": [_label(*pair) for pair in zip(pairs, found, strict=True)]}
+    labels = [entry.line.label for entry, _ in pairs]
+    columns = {"": list(map(layout.with_divergence, labels, found))}
     if any(np.isfinite(one.accuracy).any() for one in found):
-        columns["accuracy, %"] = [_measured(one.accuracy, 2) for one in found]
+        columns["accuracy, %"] = [layout.measured(one.accuracy, 2) for one in found]
     if any(entry.line.published for entry, _ in pairs):
-        papers = [_paper(entry.line.published) for entry, _ in pairs]
+        papers = [layout.paper_accuracy(entry.line.published) for entry, _ in pairs]
         columns["paper, %"] = papers
     columns |= _rounds(pairs, found)
     for name in metrics:
-        if name in _TITLES:
-            finals = [_measured(_last(run, name), _DIGITS[name]) for _, run in pairs]
-            columns[_TITLES[name]] = finals
+        if name in _LOSSES:
+            finals = [layout.measured(_last(run, name), 4) for _, run in pairs]
+            columns[_LOSSES[name]] = finals
     columns["rounds"] = [f"{one.rounds:,}" for one in found]
-    computed = [gradients_per_round(run) for _, run in pairs]
-    columns["gradients per round"] = [
-        f"{number:,.0f}" if np.isfinite(number) else _NOTHING for number in computed
-    ]
+    computed = [layout.number(gradients_per_round(run)) for _, run in pairs]
+    columns["gradients per round"] = computed
     columns["η_l, η, ε"] = [_rates(entry) for entry, _ in pairs]
     columns["from"] = [f"[{sources.index(entry.rates) + 1}]" for entry, _ in pairs]
-    return grid(list(columns), list(zip(*columns.values(), strict=True)))
+    return layout.markdown(list(columns), list(zip(*columns.values(), strict=True)))
 
 
 def _rounds(pairs: Sequence[Pair], found: Sequence[Result]) -> dict[str, list[str]]:
@@ -100,19 +73,9 @@ def _rounds(pairs: Sequence[Pair], found: Sequence[Result]) -> dict[str, list[st
     columns = {}
     targets = {run.config.get("target") for _, run in pairs} - {None}
     if targets:
-        title = " / ".join(f"{100 * target:g}" for target in sorted(targets))
-        columns[f"round at {title} %"] = [_reached(one) for one in found]
-    numbers = [entry.line.published for entry, _ in pairs]
-    theirs = {one.target for one in numbers if one and one.target}
-    if theirs:
-        title = " / ".join(f"{target:g}" for target in sorted(theirs))
-        columns[f"paper's at {title} %"] = [
-            _NOTHING
-            if one is None or one.target is None
-            else str(one.rounds or f"> {one.budget}")
-            for one in numbers
-        ]
-    return columns
+        title = layout.targets({100 * target for target in targets})
+        columns[f"round at {title} %"] = [layout.reached(one) for one in found]
+    return columns | layout.paper_rounds([entry.line.published for entry, _ in pairs])
 
 
 def _notes(pairs: Sequence[Pair]) -> list[str]:
@@ -150,40 +113,10 @@ def _notes(pairs: Sequence[Pair]) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
-def _label(pair: Pair, result: Result) -> str:
-    label = pair[0].line.label
-    if result.diverged_at is not None:
-        return f"{label} (diverged in round {result.diverged_at})"
-    return label
-
-
-def _measured(sample: np.ndarray, digits: int) -> str:
-    mean, deviation = mean_and_deviation(sample)
-    if not np.isfinite(mean):
-        return _NOTHING
-    more = f" ± {deviation:.{digits}f}" if len(sample) > 1 else ""
-    return f"{mean:.{digits}f}{more}"
-
-
 def _last(run: Run, name: str) -> np.ndarray:
     """Each seed's last value."""
     table = values(run, name)
     return table[:, -1] if table.shape[1] else np.full(len(table), np.nan)
-
-
-def _paper(number: Published | None) -> str:
-    if number is None:
-        return _NOTHING
-    more = "" if number.deviation is None else f" ± {number.deviation:.2f}"
-    return f"{number.accuracy:.2f}{more}"
-
-
-def _reached(one: Result) -> str:
-    there = np.isfinite(one.reached)
-    if not there.any():
-        return f"> {one.rounds}"
-    text = f"{one.reached[there].mean():.0f}"
-    return text if there.all() else f"{text} ({there.sum()} of {len(there)} seeds)"
 
 
 def _rates(entry: Entry) -> str:
@@ -193,8 +126,8 @@ def _rates(entry: Entry) -> str:
 
 def _row(entry: Entry, run: Run, one: Result) -> dict[str, object]:
     accuracy, deviation = map(float, mean_and_deviation(one.accuracy))
-    there, number = np.isfinite(one.reached), entry.line.published
-    row = {
+    number = entry.line.published
+    return {
         "panel": entry.panel,
         "line": entry.line.label,
         "algorithm": run.config["algo"],
@@ -208,8 +141,7 @@ def _row(entry: Entry, run: Run, one: Result) -> dict[str, object]:
         "test_loss": float(np.mean(one.loss)),
         "train_loss": float(_last(run, "train_loss").mean()),
         "target": run.config["target"],
-        "seeds_at_target": int(there.sum()),
-        "round_at_target": float(one.reached[there].mean()) if there.any() else None,
+        **layout.at_target(one),
         "diverged_at": one.diverged_at,
         "paper_accuracy": number and number.accuracy,
         "paper_deviation": number and number.deviation,
@@ -224,9 +156,3 @@ def _row(entry: Entry, run: Run, one: Result) -> dict[str, object]:
         "rho": (run.facts or {}).get("rho"),
         "folder": run.folder,
     }
-    return {name: _or_empty(value) for name, value in row.items()}
-
-
-def _or_empty(value: object) -> object:
-    unknown = value is None or (isinstance(value, float) and not np.isfinite(value))
-    return "" if unknown else value

@@ -1,7 +1,5 @@
 """The rates on trial, as a table and a figure; `trial` says what is measured."""
 
-import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,9 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from afga_jax.record import write_text
-from experiments.papers import figures, trial
+from afga_jax.report import drawing
+from afga_jax.report.layout import csv_lines, markdown
+from experiments.papers import trial
 from experiments.papers.declaration import Study
-from experiments.papers.tables import grid
 from experiments.papers.trial import SLOPES, Bench, Point
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def write(scale: str, out: Path, kept: Path) -> list[str]:
     bench = Bench(kept)
     points = [bench.point(axis, config) for axis, config in trial.cells(scale)]
     table = _table(points)
-    write_text(out / "results.csv", _csv(points))
+    write_text(out / "results.csv", csv_lines([_row(one) for one in points]))
     _draw(points, out / "figure.png")
     return [table]
 
@@ -67,7 +66,7 @@ def _table(points: Sequence[Point]) -> str:
     ]
     if fits:
         head = ["slope of ‖∇f‖² against", "", "measured", "bound's leading term"]
-        parts.append(grid(head, fits))
+        parts.append(markdown(head, fits))
         parts.append("± is the standard error over seeds of slopes fitted to each.")
     lines = [
         [
@@ -81,7 +80,7 @@ def _table(points: Sequence[Point]) -> str:
         for one in points
     ]
     head = ["axis", "", "R", "value", "mean ‖∇f‖²", "theory's conditions hold"]
-    parts.append(grid(head, lines))
+    parts.append(markdown(head, lines))
     parts.append(trial.__doc__.split("\n\n")[1].replace("\n", " "))
     return "\n\n".join(parts) + "\n"
 
@@ -109,42 +108,32 @@ def _curves(points: Sequence[Point]) -> list[list[Point]]:
     return [sorted(some, key=lambda one: one.x or 0) for some in groups.values()]
 
 
-def _csv(points: Sequence[Point]) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(
-        ["axis", "algorithm", "R", "value", "mean", "std", "seeds", "conditions"]
-    )
-    for one in points:
-        x, holds = one.x, one.holds
-        writer.writerow(
-            [
-                one.axis,
-                one.algo,
-                one.rounds,
-                "" if x is None else x,
-                one.values.mean(),
-                one.values.std(ddof=1),
-                len(one.values),
-                "" if holds is None else holds,
-            ]
-        )
-    return out.getvalue()
+def _row(one: Point) -> dict[str, object]:
+    return {
+        "axis": one.axis,
+        "algorithm": one.algo,
+        "R": one.rounds,
+        "value": one.x,
+        "mean": one.values.mean(),
+        "std": one.values.std(ddof=1),
+        "seeds": len(one.values),
+        "conditions": one.holds,
+    }
 
 
 def _draw(points: Sequence[Point], path: Path) -> None:
-    figure = figures.blank(9.0, 7.5)
+    figure = drawing.blank(9.0, 7.5)
     axes = figure.subplots(2, 2, sharey=True).ravel()
     places = dict(zip(_NAMES, axes, strict=True))
     for here in _curves(points):
         _measured(places[here[0].axis], here)
     for axis, panel in places.items():
         left = axis in ("R", "M")
-        figures.label_axes(panel, _NAMES[axis], "mean of ‖∇f‖²" if left else "")
+        drawing.label_axes(panel, _NAMES[axis], "mean of ‖∇f‖²" if left else "")
         panel.set_yscale("log")
         if axis != "ρ":
             panel.set_xscale("log", base=2)
-    figures.legend(figure, 9.0)
+    drawing.legend(figure)
     figure.suptitle("Theory on trial: quadratics with σ_g = σ = 2, 32 clients", size=11)
     figure.savefig(path, dpi=150)
 
@@ -152,7 +141,7 @@ def _draw(points: Sequence[Point], path: Path) -> None:
 def _measured(panel: "Axes", here: Sequence[Point]) -> None:
     """Points with their deviation, and the bound's slope through the middle one."""
     first, means = here[0], np.array([one.values.mean() for one in here])
-    color = figures.COLORS[list(SLOPES).index(first.algo)]
+    color = drawing.color(list(SLOPES).index(first.algo))
     # R is an axis of its own in the first panel.
     long = first.axis != "R" and first.rounds > trial.ROUNDS[0]
     label = _LABELS[first.algo] + (f", R = {first.rounds}" if first.axis != "R" else "")

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from afga_jax.record import Run
 from afga_jax.settings import Resolved
+from afga_jax.settings.families import ADAM, AVERAGING, SERVERLESS
+from afga_jax.summary import merit
 from experiments import grid
 from experiments.grid import Cell
 from experiments.papers.cells import RATES, Entry, method
@@ -24,18 +26,6 @@ _SHORT, _LONG, _KEPT = 1 / 7, 2 / 5, 3
 # is M/N of FedAMSGrad's (its v̂ the square): best trials once lay on the edges there.
 _FACTORS, _EPSILONS = (1 / 9, 1 / 3, 1.0), (1e-10, 1e-8, 1e-6)
 _WIDE_FACTORS = tuple(3.0**power for power in range(-4, 5))
-# Theirs is added to the root, not inside it.
-_OUTSIDE = ("fedadam", "fedyogi", "fedadagrad")
-_WITHOUT_EPS = (
-    "fedavg",
-    "fedprox",
-    "scaffold",
-    "feddyn",
-    "fedcluster",
-    "sgd",
-    "dsgd",
-    "pga",
-)
 _SOURCE = f"tuned: best of {len(_WIDE_FACTORS)} on the test split"
 
 
@@ -70,10 +60,10 @@ def tuned(found: Sequence[Entry], cells: Path, train: Train) -> list[Entry]:
 def trials(entry: Entry, cells: Path) -> list[Cell]:
     """What a method's rates are chosen from, in short."""
     config = entry.plain.config
-    if config.algo in _WITHOUT_EPS:
+    if config.algo in (*AVERAGING, *SERVERLESS):
         choices = [{"local_lr": config.local_lr * factor} for factor in _WIDE_FACTORS]
     else:
-        power = 0.5 if config.algo in _OUTSIDE else 1
+        power = 0.5 if config.algo in ADAM else 1
         choices = [
             {"local_lr": config.local_lr * factor, "eps": eps**power}
             for factor in _FACTORS
@@ -112,7 +102,7 @@ def _trial(entry: Entry, rates: dict[str, float], share: float, cells: Path) -> 
 
 def _in_order(results: Sequence[tuple[Cell, Run]]) -> list[Cell]:
     """The best first, without those that diverged."""
-    merits = {id(cell): _merit(run) for cell, run in results}
+    merits = {id(cell): merit(run.summary) for cell, run in results}
     found = [cell for cell, _ in results if merits[id(cell)] > float("-inf")]
     if not found:
         raise ValueError(
@@ -120,11 +110,3 @@ def _in_order(results: Sequence[tuple[Cell, Run]]) -> list[Cell]:
             "leave --tune out for the papers' rates."
         )
     return sorted(found, key=lambda cell: merits[id(cell)], reverse=True)
-
-
-def _merit(run: Run) -> float:
-    """Final accuracy, or the loss downwards; nothing where it diverged."""
-    accuracy, loss = run.summary["final_accuracy"], run.summary["final_loss"]
-    if run.summary.get("diverged_at") is not None:
-        return float("-inf")
-    return accuracy if accuracy is not None else -loss
