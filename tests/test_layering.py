@@ -8,13 +8,13 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "afga_jax"
 ORDER = [
     "typing",
-    "checks keys published calibrate gradient memory",
-    "topology clustering rows execute execution",
-    "kernels participation corrections local server shares",
-    "exchange operators",
+    "checks keys published platform calibrate gradient memory",
+    "topology clustering rows mesh execution",
+    "kernels participation corrections local server update_rows",
+    "operators",
     "mixing",
     "recipe traffic",
-    "client aggregate stencil reach dealing",
+    "client aggregate stencil reach client_blocks",
     "graph",
     "schedule cycle",
     "dense span",
