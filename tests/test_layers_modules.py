@@ -115,12 +115,38 @@ class Two(nn.Module):
 class TestFromOneDraw:
     @staticmethod
     def init(key):
-        return Two().init(key, jnp.zeros((1, 400)))
+        return from_one_draw(Two(), key, jnp.zeros((1, 400)))
+
+    def test_parameters_are_cut_from_one_draw_in_the_order_of_calls(self):
+        key = jax.random.key(3)
+        params = jax.jit(self.init)(key)["params"]
+        numbers = jax.random.uniform(key, (22_090,), minval=-1.0)
+        shapes = [(400, (400, 50)), (400, (50,)), (50, (50, 40)), (50, (40,))]
+        names = [(f"Dense_{n}", name) for n in (0, 1) for name in ("kernel", "bias")]
+        start = 0
+        for (fan_in, shape), (layer, name) in zip(shapes, names, strict=True):
+            end = start + np.prod(shape)
+            expected = fan_in**-0.5 * numbers[start:end].reshape(shape)
+            np.testing.assert_array_equal(params[layer][name], expected)
+            start = end
+
+    def test_one_draw_is_compiled(self):
+        lowered = jax.jit(self.init).lower(jax.random.key(0)).as_text()
+        assert lowered.count("call @threefry2x32") == 1
+        assert "dot_general" not in lowered
+
+    def test_without_it_every_parameter_has_its_own_draw(self):
+        key, inputs = jax.random.key(0), jnp.zeros((1, 400))
+        plain = Two().init(key, inputs)["params"]["Dense_0"]["kernel"]
+        from_one_draw(Two(), key, inputs)
+        again = Two().init(key, inputs)["params"]["Dense_0"]["kernel"]
+        np.testing.assert_array_equal(again, plain)
+        assert not np.allclose(plain, self.init(key)["params"]["Dense_0"]["kernel"])
 
     def test_each_parameter_is_uniform_within_its_own_bound(self):
-        params = from_one_draw(self.init)(jax.random.key(0))["params"]
+        params = self.init(jax.random.key(0))["params"]
         chex.assert_trees_all_equal_shapes_and_dtypes(
-            params, self.init(jax.random.key(0))["params"]
+            params, Two().init(jax.random.key(0), jnp.zeros((1, 400)))["params"]
         )
         np.testing.assert_array_equal(params["scale"], 1)
         for name, fan_in in {"Dense_0": 400, "Dense_1": 50}.items():
@@ -130,7 +156,7 @@ class TestFromOneDraw:
             np.testing.assert_allclose(deciles, 0.1, rtol=0, atol=0.034)
 
     def test_no_number_is_used_twice_and_the_key_decides(self):
-        init = from_one_draw(self.init)
+        init = jax.jit(self.init)
         leaves = [
             np.asarray(layer[name]).ravel() * fan_in**0.5
             for layer, fan_in in zip(
@@ -145,6 +171,6 @@ class TestFromOneDraw:
         # Of 22,090 numbers among 200,000 places 1,180 pairs meet by chance.
         assert len(np.unique(numbers)) > 20_500
         for key, same in ((1, True), (2, False)):
-            again = jax.jit(init)(jax.random.key(key))["params"]["Dense_1"]["kernel"]
+            again = init(jax.random.key(key))["params"]["Dense_1"]["kernel"]
             first = init(jax.random.key(1))["params"]["Dense_1"]["kernel"]
             assert np.allclose(again, first) == same

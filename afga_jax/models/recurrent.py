@@ -4,7 +4,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from afga_jax.models.layers import Dense, lstm
-from afga_jax.models.layers.initial import bounded
+from afga_jax.models.layers.initial import Drawn
 from afga_jax.models.layers.modules import check_sizes
 from afga_jax.typing import Array
 
@@ -54,7 +54,7 @@ class LSTM(nn.Module):
         return Dense(self.num_classes, name="head")(x[-1])
 
 
-class LSTMLayer(nn.Module):
+class LSTMLayer(Drawn):
     """One LSTM layer over `[time, batch, features]`; the gates are i, f, g, o."""
 
     hidden: int
@@ -62,8 +62,9 @@ class LSTMLayer(nn.Module):
     @nn.compact
     def __call__(self, inputs: Array) -> Array:
         features, gates = inputs.shape[-1], 4 * self.hidden
-        init = bounded(self.hidden)
-        kernel = self.param("kernel", init, (features, gates))
-        recurrent_kernel = self.param("recurrent_kernel", init, (self.hidden, gates))
-        bias = self.param("bias", init, (gates,))
+        kernel = self.draw("kernel", (features, gates), self.hidden)
+        recurrent_kernel = self.draw(
+            "recurrent_kernel", (self.hidden, gates), self.hidden
+        )
+        bias = self.draw("bias", (gates,), self.hidden)
         return lstm(inputs, kernel, recurrent_kernel, bias)

@@ -35,7 +35,7 @@ class CNN(nn.Module):
         x = inputs
         for features in self.features:
             x = nn.relu(Conv(features, (5, 5), pool=max_pool)(x))
-        return Dense(self.num_classes, name="head")(x.reshape(len(x), -1))
+        return _linear_layers(x, (), self.num_classes)
 
 
 class AlexNet(nn.Module):
@@ -70,10 +70,7 @@ class AlexNet(nn.Module):
         for _ in range(2):
             x = nn.relu(Conv(self.features, (5, 5), pool=pool)(x))
             x = local_response_norm(x)
-        x = x.reshape(len(x), -1)
-        for features in self.hidden:
-            x = nn.relu(Dense(features)(x))
-        return Dense(self.num_classes, name="head")(x)
+        return _linear_layers(x, self.hidden, self.num_classes)
 
 
 class MLP(nn.Module):
@@ -94,10 +91,7 @@ class MLP(nn.Module):
     @nn.compact
     def __call__(self, inputs: Array, train: bool = False) -> Array:
         """Logits `[batch, num_classes]` of `[batch, ...]`, flattened."""
-        x = inputs.reshape(len(inputs), -1)
-        for features in self.hidden:
-            x = nn.relu(Dense(features)(x))
-        return Dense(self.num_classes, name="head")(x)
+        return _linear_layers(inputs, self.hidden, self.num_classes)
 
 
 def local_response_norm(
@@ -125,6 +119,13 @@ def local_response_norm(
     channels = inputs.shape[-1]
     near = sum(squares[..., d : d + channels] for d in range(2 * radius + 1))
     return inputs * (bias + alpha * near) ** -beta
+
+
+def _linear_layers(inputs, hidden, num_classes):
+    x = inputs.reshape(len(inputs), -1)
+    for features in hidden:
+        x = nn.relu(Dense(features)(x))
+    return Dense(num_classes, name="head")(x)
 
 
 def _center(images, side):

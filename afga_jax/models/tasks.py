@@ -39,9 +39,9 @@ def classifier(
     """
 
     @jax.jit  # Traced once, for all who ask for shapes.
-    @from_one_draw
     def variables_of(key):
-        return model.init(key, jnp.zeros((1, *input_shape), input_dtype))
+        inputs = jnp.zeros((1, *input_shape), input_dtype)
+        return from_one_draw(model, key, inputs)
 
     shapes = jax.eval_shape(variables_of, jax.random.key(0))
     unknown = set(shapes) - {"params", "batch_stats"}

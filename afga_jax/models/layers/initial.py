@@ -4,68 +4,58 @@ The parameters of a model are cut from one draw. A draw for each of them would b
 good, but XLA on CPU takes a tenth of a second to compile a draw.
 """
 
-import contextlib
-import contextvars
 import math
-from collections.abc import Callable, Iterator
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from flax import traverse_util
 
 from afga_jax.typing import Array, PyTree
 
-Take = Callable[[tuple[int, ...]], Array]
 
-# What cuts a parameter from the model's draw; None: each draws its own.
-_TAKE = contextvars.ContextVar[Take | None]("take", default=None)
+class Drawn(nn.Module):
+    """A layer whose parameters start uniform in ±1/√(fan in)."""
 
+    def draw(self, name: str, shape: tuple[int, ...], fan_in: int) -> Array:
+        """The parameter of that name; where there is none yet, it is drawn."""
+        bound = fan_in**-0.5
 
-def bounded(fan_in: int) -> Callable[..., Array]:
-    """Initial values uniform in ±1/√(fan in), for `flax.linen.Module.param`."""
+        def init(key):
+            return jax.random.uniform(key, shape, jnp.float32, -bound, bound)
 
-    def init(key, shape, dtype=jnp.float32):
-        take, bound = _TAKE.get(), fan_in**-0.5
-        if take is None:
-            return jax.random.uniform(key, shape, dtype, -bound, bound)
-        return (bound * take(shape)).astype(dtype)
-
-    return init
+        return self.param(name, init)
 
 
-def from_one_draw(init: Callable[[Array], PyTree]) -> Callable[[Array], PyTree]:
-    """The same initial variables, up to the draw, with one draw for all `bounded`.
+def from_one_draw(model: nn.Module, key: Array, inputs: Array) -> PyTree:
+    """`model.init(key, inputs)`, with one draw for the parameters of `Drawn` layers.
+
+    Flax lets every layer draw as well. Nobody reads those numbers, nor the outputs, so
+    `jax.jit` leaves their computation out.
 
     Args:
-      init: From a key to a model's variables; called twice, first for the sizes.
+      model: A module, called as `model(inputs)`.
+      key: Of the one draw, and of the parameters of other layers.
+      inputs: A batch that has the right shape.
+
+    Returns:
+      The model's variables, by collection.
     """
+    drawn: dict[tuple[str, ...], tuple[tuple[int, ...], int]] = {}
 
-    def at_once(key: Array) -> PyTree:
-        sizes: list[int] = []
+    def note(call, args, options, context):
+        if isinstance(context.module, Drawn) and context.method_name == "draw":
+            name, shape, fan_in = args
+            drawn[*context.module.path, name] = shape, fan_in
+        return call(*args, **options)
 
-        def count(shape):
-            sizes.append(math.prod(shape))
-            return jnp.zeros(shape, jnp.float32)
-
-        with _taking(count):
-            # A new function each time: shapes of a known one are not traced again.
-            jax.eval_shape(lambda key: init(key), key)
-        ends = iter([sum(sizes[: place + 1]) for place in range(len(sizes))])
-        numbers = jax.random.uniform(key, (sum(sizes),), jnp.float32, -1.0, 1.0)
-
-        def cut(shape):
-            end = next(ends)
-            return numbers[end - math.prod(shape) : end].reshape(shape)
-
-        with _taking(cut):
-            return init(key)
-
-    return at_once
-
-
-@contextlib.contextmanager
-def _taking(take: Take) -> Iterator[None]:
-    token = _TAKE.set(take)
-    try:
-        yield
-    finally:
-        _TAKE.reset(token)
+    with nn.intercept_methods(note):
+        variables = model.init(key, inputs)
+    total = sum(math.prod(shape) for shape, _ in drawn.values())
+    numbers = jax.random.uniform(key, (total,), jnp.float32, -1.0, 1.0)
+    params, start = traverse_util.flatten_dict(variables["params"]), 0
+    for path, (shape, fan_in) in drawn.items():
+        end = start + math.prod(shape)
+        params[path] = fan_in**-0.5 * numbers[start:end].reshape(shape)
+        start = end
+    return {**variables, "params": traverse_util.unflatten_dict(params)}

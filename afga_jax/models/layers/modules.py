@@ -4,6 +4,7 @@ Initial values are those of PyTorch, since that is what the papers' models start
 uniform in ±1/√(fan in), weights and biases alike.
 """
 
+import math
 from collections.abc import Callable, Sequence
 
 import flax.linen as nn
@@ -12,26 +13,27 @@ import jax.numpy as jnp
 
 from afga_jax.models.layers.convolution import convolution
 from afga_jax.models.layers.depthwise import depthwise
-from afga_jax.models.layers.initial import bounded
+from afga_jax.models.layers.initial import Drawn
 from afga_jax.models.layers.norm import batch_norm, gelu_norm
+from afga_jax.models.layers.windows import largest_divisor
 from afga_jax.typing import Array
 
 NORMS = ("batch", "group")
 
 
-class Dense(nn.Module):
+class Dense(Drawn):
     """`flax.linen.Dense` for `[batch, features]`."""
 
     features: int
 
     @nn.compact
     def __call__(self, inputs: Array) -> Array:
-        init = bounded(inputs.shape[-1])
-        kernel = self.param("kernel", init, (inputs.shape[-1], self.features))
-        return inputs @ kernel + self.param("bias", init, (self.features,))[None]
+        fan_in = inputs.shape[-1]
+        kernel = self.draw("kernel", (fan_in, self.features), fan_in)
+        return inputs @ kernel + self.draw("bias", (self.features,), fan_in)[None]
 
 
-class Conv(nn.Module):
+class Conv(Drawn):
     """`flax.linen.Conv` for images, `[batch, height, width, channels]`.
 
     Attributes:
@@ -53,19 +55,18 @@ class Conv(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: Array) -> Array:
-        channels = inputs.shape[-1]
-        init = bounded(self.kernel_size[0] * self.kernel_size[1] * channels)
-        shape = (*self.kernel_size, channels, self.features)
-        kernel = self.param("kernel", init, shape)
+        seen = (*self.kernel_size, inputs.shape[-1])
+        fan_in = math.prod(seen)
+        kernel = self.draw("kernel", (*seen, self.features), fan_in)
         outputs = convolution(inputs, kernel, self.strides, self.padding)
         if self.pool is not None:
             outputs = self.pool(outputs)
         if self.use_bias:
-            outputs += self.param("bias", init, (self.features,))[None, None, None]
+            outputs += self.draw("bias", (self.features,), fan_in)[None, None, None]
         return outputs
 
 
-class DepthwiseConv(nn.Module):
+class DepthwiseConv(Drawn):
     """`flax.linen.Conv` with one group per channel.
 
     Attributes:
@@ -80,11 +81,10 @@ class DepthwiseConv(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: Array) -> Array:
-        channels = inputs.shape[-1]
-        init = bounded(self.kernel_size[0] * self.kernel_size[1])
-        kernel = self.param("kernel", init, (*self.kernel_size, 1, channels))
+        channels, fan_in = inputs.shape[-1], math.prod(self.kernel_size)
+        kernel = self.draw("kernel", (*self.kernel_size, 1, channels), fan_in)
         outputs = depthwise(inputs, kernel, self.strides, self.padding)
-        return outputs + self.param("bias", init, (channels,))[None, None, None]
+        return outputs + self.draw("bias", (channels,), fan_in)[None, None, None]
 
 
 class Norm(nn.Module):
@@ -110,15 +110,20 @@ class Norm(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: Array, train: bool) -> Array:
-        if self.kind == "group":
-            return self._group(inputs)
         channels = inputs.shape[-1:]
-        mean = self.variable("batch_stats", "mean", jnp.zeros, channels, jnp.float32)
-        variance = self.variable("batch_stats", "var", jnp.ones, channels, jnp.float32)
         scale = self.param("scale", nn.initializers.ones, channels, jnp.float32)
         bias = self.param("bias", nn.initializers.zeros, channels, jnp.float32)
+        if self.kind == "group":
+            groups = largest_divisor(inputs.shape[-1], self.groups)
+            return group_norm(self._hidden(inputs), scale, bias, groups, self.epsilon)
+        mean = self.variable("batch_stats", "mean", jnp.zeros, channels, jnp.float32)
+        variance = self.variable("batch_stats", "var", jnp.ones, channels, jnp.float32)
         if not train:
-            return self._stored(inputs, scale, bias, mean.value, variance.value)
+            hidden = self._hidden(inputs)
+            slope = scale * jax.lax.rsqrt(variance.value + self.epsilon)
+            shift = bias - mean.value * slope
+            shape = (1,) * (inputs.ndim - 1) + slope.shape
+            return hidden * slope.reshape(shape) + shift.reshape(shape)
         normalise = gelu_norm if self.gelu else batch_norm
         outputs, *batch = normalise(inputs, scale, bias, self.epsilon)
         if not self.is_initializing():
@@ -127,20 +132,8 @@ class Norm(nn.Module):
                 running.value = keep * running.value + (1 - keep) * current
         return outputs
 
-    def _stored(self, inputs, scale, bias, mean, variance):
-        hidden = jax.nn.gelu(inputs, approximate=False) if self.gelu else inputs
-        slope = scale * jax.lax.rsqrt(variance + self.epsilon)
-        shift = bias - mean * slope
-        shape = (1,) * (inputs.ndim - 1) + slope.shape
-        return hidden * slope.reshape(shape) + shift.reshape(shape)
-
-    def _group(self, inputs):
-        hidden = jax.nn.gelu(inputs, approximate=False) if self.gelu else inputs
-        channels = inputs.shape[-1]
-        groups = next(g for g in range(self.groups, 0, -1) if channels % g == 0)
-        scale = self.param("scale", nn.initializers.ones, (channels,), jnp.float32)
-        bias = self.param("bias", nn.initializers.zeros, (channels,), jnp.float32)
-        return group_norm(hidden, scale, bias, groups, self.epsilon)
+    def _hidden(self, inputs):
+        return jax.nn.gelu(inputs, approximate=False) if self.gelu else inputs
 
 
 def group_norm(
