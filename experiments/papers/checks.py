@@ -6,11 +6,12 @@ or from this package's matrices and ledger.
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from afga_jax import published, topology
+from afga_jax.config import Config
 from afga_jax.experiment.theory import conditions
 from afga_jax.ledger import Links
 from afga_jax.published import Published
@@ -90,37 +91,37 @@ def _gaps() -> Iterator[Check]:
 
 def _theory() -> Iterator[Check]:
     """The conditions of the theorems in the papers' own settings."""
+    hafed = {"algo": "hafed_partial", "setting": "hafed"}
     cases = [
         ("AFGA Theorem 4.6", {"algo": "afga", "setting": "1"}),
         ("AFGA Theorem 4.6", {"algo": "afga", "setting": "2"}),
         ("AFGA Theorem D.3", {"algo": "cafga", "setting": "1"}),
         ("AFGA Theorem D.3", {"algo": "cafga", "setting": "2"}),
-        *(
-            (
-                "HA-Fed Corollary 5.11",
-                {"algo": "hafed_partial", "setting": "hafed", **more},
-            )
-            for more in ({}, {"local_steps": 96}, {"participation": 0.5})
-        ),
+        ("HA-Fed Corollary 5.11", hafed),
+        ("HA-Fed Corollary 5.11", {**hafed, "local_steps": 96}),
+        ("HA-Fed Corollary 5.11", {**hafed, "participation": 0.5}),
     ]
     for place, given in cases:
-        config = resolve({**given, "scale": "paper"}, dataset="cifar10").config
+        config = _config(**given)
         found = conditions(config.algo, algorithm_of(config), config.rounds)
         for condition, sides in found.items():
             yield Check(
                 place,
-                f"{condition} is met by {_described(given)}",
+                f"{condition} is met by {_described(**given)}",
                 f"{sides['left']:.4g} against {sides['right']:.4g}",
                 sides["holds"],
             )
 
 
-def _described(given: dict) -> str:
-    setting = (
-        "its setting" if given["setting"] == "hafed" else f"Setting {given['setting']}"
-    )
-    more = {k: v for k, v in given.items() if k not in ("algo", "setting")}
-    return setting + "".join(f", {name} = {value}" for name, value in more.items())
+def _config(**given: Any) -> Config:
+    """A run of the papers, on CIFAR-10."""
+    return resolve({**given, "scale": "paper"}, dataset="cifar10").config
+
+
+def _described(algo: str, setting: str, **more: Any) -> str:
+    del algo
+    where = "its setting" if setting == "hafed" else f"Setting {setting}"
+    return where + "".join(f", {name} = {value}" for name, value in more.items())
 
 
 def _projections() -> Check:
@@ -139,7 +140,7 @@ def _hours() -> Iterator[Check]:
     """AFGA's Table 7 from its link costs."""
     stated = Links(broadcast=False)
     for algo, printed in published.HOURS.items():
-        config = resolve({"algo": algo, "setting": "1", "scale": "paper"}).config
+        config = _config(algo=algo, setting="1")
         each = hours.per_round(config, stated)
         factors = [one.hours / (one.rounds * each) for one in printed]
         yield Check(
@@ -241,8 +242,7 @@ def _gains() -> Iterator[Check]:
 
 def _never_active() -> Iterator[Check]:
     for setting in "12":
-        given = {"algo": "afga_adapted", "setting": setting, "scale": "paper"}
-        config = resolve(given, dataset="cifar10").config
+        config = _config(algo="afga_adapted", setting=setting)
         active = gradients_per_round(config) / config.local_steps
         share = (1 - active / config.num_clients) ** config.local_steps
         yield Check(
@@ -257,8 +257,7 @@ def _cycles() -> Check:
     """Gradients of a round, and exchanges with the server that wait for each other."""
     gradients, exchanges = {}, {}
     for algo in ("fedavg", "fedcluster"):
-        given = {"algo": algo, "setting": "fedcluster", "scale": "paper"}
-        config = resolve(given, dataset="cifar10").config
+        config = _config(algo=algo, setting="fedcluster")
         gradients[algo] = gradients_per_round(config)
         exchanges[algo] = config.num_clusters if algo == "fedcluster" else 1
     return Check(
