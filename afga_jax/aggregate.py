@@ -24,6 +24,7 @@ def server_step(
     changes: Array,
     memories: Memory,
     uploads: Held,
+    reached: Array | None = None,
 ) -> tuple[FederatedState, dict[str, Array]]:
     """The mean change, the server's step, and the uploading clients' new controls.
 
@@ -41,6 +42,7 @@ def server_step(
         times as fast as one over each of a model's.
       memories: Likewise, `[uploads, ...]`.
       uploads: Those that this device has; the server's step is the same on all.
+      reached: Whether a gradient has a part in each of all uploads; None: in all.
     """
     num_clients = recipe.clustering.num_clients
     total, all_ids = uploads.share.total, part.upload.reshape(-1)
@@ -82,8 +84,11 @@ def server_step(
     )
     # Diagnostics are about parameters, which come first.
     end = sum(x.size for x in jax.tree.leaves(state.params))
+    idle = jnp.zeros_like(real)
+    if reached is not None:
+        idle = real & ~uploads.pick(reached, True)
     return state, _diagnostics(
-        changes[:, :end], mean_change[:end], weights, real, uploads.share
+        changes[:, :end], mean_change[:end], weights, real, idle, uploads.share
     )
 
 
@@ -108,9 +113,13 @@ def upload_weights(
 
 
 def _diagnostics(
-    changes: Array, delta: Array, weights: Array, real: Array, share: Share
+    changes: Array,
+    delta: Array,
+    weights: Array,
+    real: Array,
+    idle: Array,
+    share: Share,
 ) -> dict[str, Array]:
-    idle = (changes == 0).all(1) & real
     sums = {
         "spread": rows.spread(weights, changes, delta),
         "uploads": real.sum(dtype=jnp.int32),

@@ -130,7 +130,11 @@ def sent_batches(
 
 
 def end(
-    cycle: Cycle, changes: Array, memories: Memory, uploads: Held | None = None
+    cycle: Cycle,
+    changes: Array,
+    memories: Memory,
+    uploads: Held | None = None,
+    reached: Array | None = None,
 ) -> tuple[FederatedState, dict[str, Array]]:
     """The server's step on what the uploading clients did.
 
@@ -139,6 +143,7 @@ def end(
       changes: Of parameters and statistics since the cycle began, `[uploads, d]`.
       memories: `[uploads, ...]`.
       uploads: Those that are on this device; None: all are, on every device.
+      reached: Whether a gradient has a part in each of all uploads; None: in all.
     """
     return server_step(
         cycle.recipe,
@@ -149,6 +154,7 @@ def end(
         changes,
         memories,
         everything(len(changes)) if uploads is None else uploads,
+        reached,
     )
 
 

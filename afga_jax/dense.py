@@ -52,7 +52,8 @@ def run_cycle(cycle: Cycle) -> tuple[FederatedState, RoundInfo]:
         models, memories = rows.take((models, memories), uploads.place)
         real = uploads.pick(ids, num_clients) < num_clients
         changes = _changes(state, models, real)
-        state, moved = cycles.end(cycle, changes, memories, uploads)
+        reached = reach.reached(recipe, plan, number)
+        state, moved = cycles.end(cycle, changes, memories, uploads, reached)
     needed = planned if count is None else count.sum()
     sums = share.total(jax.tree.map(lambda x: x.sum(), sums))
     return state, cycles.info(sums, needed, planned, moved)

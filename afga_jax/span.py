@@ -113,9 +113,15 @@ def run_cycle(cycle: Cycle, schedule: Schedule) -> tuple[FederatedState, RoundIn
     carry = (table, uploads, memories, zero)
     _, uploads, memories, sums = jax.lax.fori_loop(0, schedule.slots, slot, carry)
     memories = rows.take(memories, schedule.upload_memory)
-    state, moved = cycles.end(cycle, uploads, memories)
+    state, moved = cycles.end(cycle, uploads, memories, reached=reached(schedule))
     needed = (schedule.client < recipe.clustering.num_clients).sum(dtype=jnp.int32)
     return state, cycles.info(sums, needed, schedule.planned, moved)
+
+
+def reached(schedule: Schedule) -> Array:
+    """Whether each upload reads any increment, `[uploads]`; padding reads none."""
+    nothing = jnp.zeros(len(schedule.upload), bool)
+    return nothing.at[schedule.upload].set(True, mode="drop")
 
 
 def _lanes(schedule: Schedule) -> tuple[Array, ...]:
