@@ -95,10 +95,8 @@ def upload_weights(
 def _diagnostics(
     changes: Array, delta: Array, weights: Array, real: Array
 ) -> dict[str, Array]:
-    idle = (changes == 0).all(1) & real
     return {
         "delta_norm": optax.tree.norm(delta),
         "spread": rows.spread(weights, changes, delta),
         "uploads": real.sum(dtype=jnp.int32),
-        "idle_uploads": idle.sum(dtype=jnp.int32),
     }

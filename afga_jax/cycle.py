@@ -239,6 +239,20 @@ def weights_of(cycle: Cycle) -> Array:
     return upload_weights(cycle.recipe, cycle.data, part, clusters)
 
 
+def idle_uploads(cycle: Cycle, reached: Array | None) -> dict[str, Array]:
+    """How many uploads no gradient has a part in, for `info`.
+
+    Args:
+      cycle: Where we are.
+      reached: Whether one has a part in each upload, `[uploads]`; None: in all.
+    """
+    ids = cycle.plan.cycle(cycle.number).upload.reshape(-1)
+    idle = jnp.zeros(ids.shape, bool)
+    if reached is not None:
+        idle = (ids < cycle.recipe.clustering.num_clients) & ~reached
+    return {"idle_uploads": idle.sum(dtype=jnp.int32)}
+
+
 def info(
     sums: tuple[Array, dict[str, Array]],
     needed: Array,

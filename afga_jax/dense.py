@@ -47,6 +47,7 @@ def run_cycle(cycle: Cycle) -> tuple[FederatedState, RoundInfo]:
         (models, memories), ids, weights = uploads
         changes = _changes(state, models, ids < num_clients)
         state, moved = server_step(recipe, state, ids, weights, changes, memories)
+        moved |= cycles.idle_uploads(cycle, reach.reached(recipe, plan, number))
     needed = planned if count is None else count.sum()
     sums = jax.tree.map(lambda x: x.sum(), sums)
     return state, cycles.info(sums, needed, planned, moved)

@@ -1,4 +1,4 @@
-"""Which gradients matter: those that enter Δ, or a gradient that does.
+"""Which gradients matter, those that enter Δ or a gradient that does, and to whom.
 
 Who computes, mixes and uploads is known before any gradient is. A gradient whose
 increment reaches no upload by the end of the round changes nothing but the training
@@ -65,6 +65,48 @@ def needed(
     steps = jnp.arange(len(active))
     inputs = (steps, place, active < num_clients)
     return jax.lax.scan(back, (matters, nobody), inputs, reverse=True)[1]
+
+
+def reached(recipe: Recipe, plan: Plan, cycle: Array | int = 0) -> Array | None:
+    """Whether some gradient has a part in each upload, `[uploads]`.
+
+    Forwards through the steps: after a mixing a model comes from gradients if one that
+    it takes a share of does. What an upload without any says is zero but for rounding.
+
+    Args:
+      recipe: An algorithm with a server.
+      plan: Of the round.
+      cycle: Of the round.
+
+    Returns:
+      None where all uploads have one: where all that hold a model compute, so that
+      every share, of whomever, is of a gradient's.
+    """
+    num_clients, part = recipe.clustering.num_clients, plan.cycle(cycle)
+    active, count = part.flat_active(num_clients)
+    holders = recipe.mixing.rows(plan, cycle)
+    rows = num_clients if holders is None else len(holders)
+    if count is None and active.shape[1] == rows:
+        return None
+    place = positions(holders, active, num_clients)
+    uploads = positions(holders, part.upload.reshape(-1), num_clients)
+    nobody = jnp.zeros(rows)
+
+    def forth(has, inputs):
+        step, place = inputs
+        mix = recipe.mixing.at(plan, step, cycle).apply
+        if not recipe.mix_first:
+            has = has.at[place].set(1, mode="drop")
+        has = (mix(has) > 0).astype(has.dtype)
+        if recipe.mix_first:
+            has = has.at[place].set(1, mode="drop")
+        return has, None
+
+    if isinstance(recipe.mixing, NoMixing):
+        has = nobody.at[place.reshape(-1)].set(1, mode="drop")
+    else:
+        has, _ = jax.lax.scan(forth, nobody, (jnp.arange(len(place)), place))
+    return has.at[uploads].get(mode="fill", fill_value=0) > 0
 
 
 def first(active: Array, needed: Array) -> tuple[Array, Array]:

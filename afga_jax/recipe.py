@@ -109,7 +109,7 @@ class RoundInfo(NamedTuple):
       gradients: Gradients that a deployment would compute.
       needed: Those of them that reach the server; only these are computed here.
       uploads: Changes uploaded.
-      idle_uploads: Uploads that are exactly zero.
+      idle_uploads: Uploads that no gradient has reached: zero but for rounding.
     """
 
     loss: Array

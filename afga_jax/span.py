@@ -130,8 +130,15 @@ def run_cycle(cycle: Cycle, schedule: Schedule) -> tuple[FederatedState, RoundIn
     ids = cycle.plan.cycle(cycle.number).upload.reshape(-1)
     weights = cycles.weights_of(cycle)
     state, moved = server_step(recipe, state, ids, weights, uploads, memories)
+    moved |= cycles.idle_uploads(cycle, reached(schedule))
     needed = (schedule.client < recipe.clustering.num_clients).sum(dtype=jnp.int32)
     return state, cycles.info(sums, needed, schedule.planned, moved)
+
+
+def reached(schedule: Schedule) -> Array:
+    """Whether each upload reads any increment, `[uploads]`; padding reads none."""
+    nothing = jnp.zeros(len(schedule.upload), bool)
+    return nothing.at[schedule.upload].set(True, mode="drop")
 
 
 def _lanes(schedule: Schedule) -> tuple[Array, ...]:
