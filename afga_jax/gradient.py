@@ -38,17 +38,6 @@ class Work:
     bytes: float
 
 
-def of_weights(parameters: int, *, batch_size: int = 50) -> Work:
-    """A lower bound from the parameters alone: each meets each sample once.
-
-    Right for dense layers; a convolution uses a weight once for every place.
-
-    >>> of_weights(1000).operations
-    300000.0
-    """
-    return Work(2.0 * PASSES * parameters * batch_size, 0.0)
-
-
 def count(task: Task, data: ClientData, *, full_batch: bool = False) -> Work:
     """Counts one gradient of a client; see `of_batch`.
 

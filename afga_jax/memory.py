@@ -1,7 +1,7 @@
 """Memory that a run will take, known before anything is compiled.
 
 A run that cannot fit is refused while that costs nothing, with what would fit. The
-figures were compared with the peaks of real runs (`benchmarks.auto`).
+figures were compared with the peaks of real runs (`benchmarks.peaks`).
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""What is known of a run from shapes alone: its counts, and what it will hold."""
+"""What is known of a run from shapes alone: its sizes, and what it will hold."""
 
 import dataclasses
 import math
@@ -7,10 +7,8 @@ import jax
 
 from afga_jax import memory
 from afga_jax.algorithms import FederatedAlgorithm
-from afga_jax.cost import Counts
 from afga_jax.execution import Execution
 from afga_jax.memory import Run
-from afga_jax.participation import Plan
 from afga_jax.recipe import FederatedState, Recipe
 from afga_jax.schedule import Sizes
 from afga_jax.typing import Array
@@ -26,19 +24,32 @@ class Outline:
 
     Attributes:
       state: Shapes of one seed's.
-      counts: Of a round.
+      rows: Clients that hold a model in a cycle.
     """
 
     def __init__(self, algorithm: FederatedAlgorithm, key: Array, execution: Execution):
-        self._chunk = execution.chunk
-        self._recipe, self._num_clients = (
+        recipe, plan = (
             algorithm.recipe,
-            algorithm.options.num_clients,
+            jax.eval_shape(algorithm.plan, jax.random.key(0), 0),
         )
-        self._seeds = len(key) if key.ndim else 1
+        holders = jax.eval_shape(recipe.mixing.rows, plan)
         self.state = _shapes(algorithm, key)
-        plan = jax.eval_shape(algorithm.plan, jax.random.key(0), 0)
-        self.counts = _counts(self._recipe, plan, self.state)
+        self.rows = recipe.clustering.num_clients if holders is None else len(holders)
+        self._chunk = execution.chunk
+        own = memory.bytes_of((self.state.controls, self.state.clients))
+        clients = algorithm.options.num_clients
+        self._run = Run(
+            engine="dense",
+            clients=clients,
+            rows=self.rows,
+            active=math.prod(plan.cycles.active.shape[2:]),
+            uploads=math.prod(plan.cycles.upload.shape[1:]),
+            model=memory.bytes_of((self.state.params, self.state.stats)),
+            memory=_client_memory(recipe, self.state),
+            server=memory.bytes_of(self.state) - own,
+            each=own // clients,
+            seeds=len(key) if key.ndim else 1,
+        )
 
     def dense(self, shares: int = 1) -> Run:
         """What the dense engine holds.
@@ -46,10 +57,11 @@ class Outline:
         Args:
           shares: Devices of a mesh, each with a block of the client rows.
         """
-        most = -(-self.counts.active // shares)
-        chunk = self._chunk or (1 if on_cpu() else most)
-        run = self._run("dense", self.counts.rows, chunk, shares if on_cpu() else 1)
-        return dataclasses.replace(run, shares=shares)
+        together = self._together(-(-self._run.active // shares))
+        devices = shares if on_cpu() else 1
+        return dataclasses.replace(
+            self._run, together=together, devices=devices, shares=shares
+        )
 
     def span(self, capacity: Sizes, width: int, devices: int) -> Run:
         """What the span engine holds.
@@ -59,44 +71,24 @@ class Outline:
           width: Of its slots.
           devices: That share a slot.
         """
-        chunk = self._chunk or (1 if on_cpu() else width)
-        lanes = min(chunk, width // devices)
-        return self._run("span", capacity.rows + 1, lanes, devices)
-
-    def _run(self, engine: str, rows: int, together: int, devices: int) -> Run:
-        own = memory.bytes_of((self.state.controls, self.state.clients))
-        return Run(
-            engine=engine,
-            clients=self._num_clients,
-            rows=rows,
-            active=self.counts.active,
-            uploads=self.counts.uploads,
-            model=self.counts.model,
-            memory=_client_memory(self._recipe, self.state),
-            server=memory.bytes_of(self.state) - own,
-            each=own // self._num_clients,
-            together=min(together, self.counts.active),
-            seeds=self._seeds,
+        together = min(self._together(width), width // devices)
+        return dataclasses.replace(
+            self._run,
+            engine="span",
+            rows=capacity.rows + 1,
+            together=together,
             devices=devices,
         )
+
+    def _together(self, most: int) -> int:
+        """Gradients that a device computes side by side."""
+        chunk = self._chunk or (1 if on_cpu() else most)
+        return min(chunk, self._run.active)
 
 
 def on_cpu() -> bool:
     """Whether the devices are CPUs, which compute one client at a time."""
     return jax.default_backend() == "cpu"
-
-
-def _counts(recipe: Recipe, plan: Plan, state: FederatedState) -> Counts:
-    cycles, steps, *active = plan.cycles.active.shape
-    rows = jax.eval_shape(recipe.mixing.rows, plan)
-    return Counts(
-        cycles=cycles,
-        steps=steps,
-        active=math.prod(active),
-        rows=recipe.clustering.num_clients if rows is None else len(rows),
-        uploads=math.prod(plan.cycles.upload.shape[1:]),
-        model=memory.bytes_of((state.params, state.stats)),
-    )
 
 
 def _client_memory(recipe: Recipe, state: FederatedState) -> int:

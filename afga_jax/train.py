@@ -5,7 +5,6 @@ use a state after you passed it on.
 """
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from afga_jax import checks, engine, gradient, program
+from afga_jax import checks, engine, program
 from afga_jax.algorithms import FederatedAlgorithm
 from afga_jax.client_blocks import can_be_split, split
 from afga_jax.engine import Choice, Planner
@@ -81,7 +80,7 @@ class Trainer:
         names = tuple(sorted(numbers))
         if names not in self._started:
             # Plans first: nothing can be traced before they are there.
-            self.choose(key, data)
+            self.choose(key)
             placed = self._placed_key(key)
             init = self._init.lower(placed, **numbers)
             with ThreadPoolExecutor(1) as beside:
@@ -112,7 +111,7 @@ class Trainer:
                 "call run several times, or raise capacity."
             )
         data = self._prepared(data)
-        self.choose(key, data)
+        self.choose(key)
         first, parts = int(np.ravel(state.round)[0]), []
         placed, state, data = self._placed(key, state, data)
         end = first + rounds
@@ -137,25 +136,15 @@ class Trainer:
             self._spread = (state, whole)
         return state, infos
 
-    def choose(self, key: Array, data: ClientData | None = None) -> Choice:
+    def choose(self, key: Array) -> Choice:
         """Decides on the engine, once; `run` does it by itself.
 
         Args:
           key: The run's.
-          data: The clients', for what a gradient takes; None: guessed from the number
-            of parameters, too little for convolutions.
         """
         if self.choice is None:
-            algorithm, work = self.algorithm, None
-            if data is not None:
-                full = algorithm.recipe.full_batch
-                work = functools.partial(
-                    gradient.count, algorithm.task, data, full_batch=full
-                )
-            mesh = self.execution.mesh
-            self.choice, self._planner = engine.choose(
-                algorithm, key, self.execution, work
-            )
+            algorithm, mesh = self.algorithm, self.execution.mesh
+            self.choice, self._planner = engine.choose(algorithm, key, self.execution)
             if mesh is not None:
                 blocks = self.choice.engine == "dense"
                 self._placement = placement(mesh, key, blocks=blocks)
@@ -179,7 +168,6 @@ class Trainer:
     def _trace(self, key: Array, state: FederatedState, data: ClientData) -> None:
         """Traces what `run` will call, from shapes of a state."""
         data = self._prepared(data)
-        self.choose(key, data)
         plans = self._plans_of(key, 0)
         key, _, data = self._placed(key, None, data)
         self._run.trace(key, state=state, data=data, plans=plans, begin=0, rounds=1)

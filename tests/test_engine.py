@@ -1,37 +1,24 @@
-"""Which engine is chosen, by which predictions, and that a run keeps its own."""
+"""Which engine is chosen, by which rule, and that a run keeps its own."""
+
+import dataclasses
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 import afga_jax
 import runs
 import toy
-from afga_jax import (
-    calibrate,
-    cost,
-    engine,
-    gradient,
-    memory,
-    outline,
-    record,
-    schedule,
-)
-from afga_jax.cost import Cost, Counts
+from afga_jax import engine, gradient, memory, record
 from afga_jax.execution import Execution
+from afga_jax.placement import make_mesh
+from afga_jax.seeds import keys_of, seeded
 from afga_jax.typing import Batch, Task
 from experiments import engines, runner
 from experiments.interrupts import Interrupted
 
 KEY = jax.random.key(3)
-
-
-@pytest.fixture
-def steady(monkeypatch):
-    """A machine that moves 8 GB and computes 64 billion operations in a second."""
-    monkeypatch.setattr(cost, "pass_seconds", lambda count: count / 8e9)
-    monkeypatch.setattr(cost, "operation_seconds", lambda: 1 / 64e9)
+UNEQUAL = [0] * 4 + [1] * 9 + [2] * 7
 
 
 def built(algo="afga", **options):
@@ -39,16 +26,159 @@ def built(algo="afga", **options):
     return afga_jax.build(algo, toy.logistic(), **given)
 
 
-# Calibration.
+def chosen(algo="afga", execution=Execution(), **options):
+    return engine.choose(built(algo, **options), KEY, execution)[0]
 
 
-def test_a_pass_takes_longer_over_more_and_is_measured_once():
-    first = calibrate.pass_seconds(2.0**30)
-    assert first == calibrate.pass_seconds(2.0**30)
-    assert calibrate.pass_seconds(2.0**31) == 2 * first
-    assert calibrate.fresh_seconds(1e3) == 0 < calibrate.fresh_seconds(1e9)
-    assert calibrate.operation_seconds() == calibrate.operation_seconds()
-    assert np.log2(calibrate.operation_seconds()) % 1 == 0
+# The rule.
+
+
+@pytest.mark.parametrize(
+    ("algo", "options"),
+    [
+        ("afga", {}),
+        ("afga", {"topology": "complete"}),
+        ("afga", {"local_optimizer": "adam", "mix_every": 2}),
+        ("cafga", {"num_clusters": 2}),
+        ("afga_adapted", {}),
+        ("hafed_active", {"num_clusters": 2}),
+        # Everybody but one, and everybody but at one client's last step.
+        ("afga", {"active": 19}),
+        ("hafed", {"num_clusters": 2, "client_steps": [4] * 19 + [3]}),
+    ],
+)
+def test_some_compute_and_mix(algo, options):
+    choice = chosen(algo, **options)
+    assert choice.engine == "span"
+    assert str(choice) == "span engine: not everybody computes at every step"
+    assert choice.other.engine == "dense"
+
+
+@pytest.mark.parametrize(
+    ("algo", "options"),
+    [
+        ("hafed", {"num_clusters": 2}),
+        ("hafed", {"active": None, "participation": 0.3, "clustering": UNEQUAL}),
+        ("afga", {"active": 20}),
+        ("hafed_active", {"num_clusters": 2, "active_prob": 1.0}),
+        ("fedcluster", {"inner": "afga", "active": 20, "num_clusters": 2}),
+    ],
+)
+def test_everybody_computes(algo, options):
+    choice = chosen(algo, **options)
+    assert str(choice) == "dense engine: everybody computes at every step"
+
+
+@pytest.mark.parametrize("algo", ["dsgd", "pga", "damsgrad"])
+def test_there_is_no_server(algo):
+    choice = chosen(algo)
+    assert choice.engine == "dense"
+    assert "no common start" in choice.reason
+
+
+def test_nobody_mixes(monkeypatch):
+    for algo in ("fedavg", "scaffold", "fedcluster"):
+        assert "nobody mixes" in chosen(algo, num_clusters=1).reason
+    monkeypatch.setattr(jax, "local_device_count", lambda: 2)
+    choice = chosen("fedavg")
+    assert str(choice) == "span engine on 2 devices: devices share the gradients"
+    mesh = Execution(mesh=make_mesh({"clients": 1}))
+    assert chosen("fedavg", mesh).engine == "dense"
+
+
+def test_everybody_by_everybody_is_not_scheduled():
+    for clients, expected in ((2048, "span"), (2049, "dense")):
+        choice = chosen(num_clients=clients, topology="complete")
+        assert choice.engine == expected
+    assert "everybody by everybody" in choice.reason
+    assert chosen(num_clients=10_000).engine == "span"
+
+
+def test_neither_memory_nor_seeds_nor_processes_change_the_choice(monkeypatch):
+    expected = chosen()
+    monkeypatch.setattr(memory, "available", lambda: 1.0)
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    assert chosen() == expected
+    several, _ = engine.choose(seeded(built()), keys_of(3, 1))
+    assert several == expected
+
+
+def test_width_of_a_slot(monkeypatch):
+    assert chosen().width == 1
+    assert chosen(execution=Execution(slot_width=3)).width == 3
+    monkeypatch.setattr(jax, "local_device_count", lambda: 4)
+    assert (chosen().width, chosen().devices) == (4, 4)
+    narrow = chosen(execution=Execution(slot_width=6))
+    assert (narrow.width, narrow.devices) == (6, 2)
+    monkeypatch.setattr(engine, "on_cpu", lambda: False)
+    assert (chosen().width, chosen().devices) == (8, 1)
+
+
+# What follows from a choice.
+
+
+@pytest.mark.parametrize("algo", ["afga", "hafed"])
+def test_a_choice_is_made_again_from_its_record(algo):
+    options = {} if algo == "afga" else {"num_clusters": 2}
+    choice = chosen(algo, **options)
+    asked = Execution(choice.engine, slot_width=choice.record.get("wave_width"))
+    again = chosen(algo, asked, **options)
+    assert again == dataclasses.replace(choice, reason="as asked")
+
+
+def test_the_other_engine_of_one_that_was_asked_for():
+    other = engine.alternative(built(), KEY)
+    assert other == chosen(execution=Execution("span")).run
+    assert engine.alternative(built("dsgd"), KEY) is None
+    assert engine.alternative(built("hafed", num_clusters=2), KEY) is None
+
+
+@pytest.mark.parametrize("asked", ["dense", "span"])
+def test_a_resumed_run_keeps_its_engine(asked, tmp_path, monkeypatch):
+    monkeypatch.setattr("afga_jax.report.curves", lambda run, path: None)
+    experiment = runs.programs("afga").experiment
+    monkeypatch.setattr(runner, "from_config", lambda config: experiment)
+    config, out = experiment.config, tmp_path / "run"
+    against = "another rule" if asked == "dense" else None
+    monkeypatch.setattr(engine, "reason_for_dense", lambda *_: against)
+    with pytest.raises(Interrupted):
+        runner.run(config, out, display=runs.Interrupting(3))
+    expected = {"engine": "dense"}
+    if asked == "span":
+        expected = {"engine": "span", "wave_width": 1}
+    assert record.read(out).facts["engine"] == expected
+    # The rule of a later version may be another.
+    monkeypatch.setattr(
+        engine, "reason_for_dense", lambda *_: None if against else "another"
+    )
+    runner.run(config, out, resume=True)
+    assert record.read(out).facts["engine"] == expected
+    begun = engines.execution_of(config, record.read(out))
+    assert (begun.engine, begun.slot_width) == (asked, expected.get("wave_width"))
+
+
+def test_a_run_that_fits_with_the_other_engine_says_so(tmp_path, monkeypatch):
+    programs = runs.programs("afga", engine="dense")
+    monkeypatch.setattr(programs.trainer, "start", None)
+    found = programs.trainer.choose(keys_of(0, 1))
+    dense = found.holding(programs.experiment.clients).run
+    # Models so large that a thousand of them are far from fitting.
+    large = dataclasses.replace(dense, model=10**8, rows=1000)
+    small = dataclasses.replace(large, engine="span", rows=1)
+    choice = dataclasses.replace(found, run=large, other=small)
+    monkeypatch.setattr(programs.trainer, "choice", choice)
+    monkeypatch.setattr(memory, "available", lambda: 1.5 * small.total)
+    with pytest.raises(ValueError, match="take engine=span"):
+        runner.run(programs.experiment.config, tmp_path / "run", programs=programs)
+
+
+def test_a_run_that_cannot_fit_is_refused_before_it_is_compiled(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "available", lambda: 1e6)
+    programs = runs.programs("afga")
+    monkeypatch.setattr(programs.trainer, "start", None)
+    with pytest.raises(ValueError, match=r"needs about .* but there are 1 MB"):
+        runner.run(programs.experiment.config, tmp_path / "run", programs=programs)
+    assert not (tmp_path / "run").exists()
 
 
 # The work of a gradient.
@@ -76,112 +206,3 @@ def test_operations_of_products_convolutions_and_loops():
     # Three times, with the way back; the view and the sum are all that is left.
     assert found.operations / 3 - convolution - products == 10 * 6 * 16 + 1
     assert found.bytes >= 4 * 10 * (2 * 36 + 6 * 16 + 7)
-    assert found.operations > gradient.of_weights(6 * 18 + 96 * 7 + 49).operations / 5
-
-
-# Costs.
-
-
-def test_costs_follow_their_counts(steady):
-    counts = Counts(cycles=2, steps=3, active=4, rows=5, uploads=5, model=8000)
-    mixing = built().recipe.mixing
-    dense = cost.dense_cost(mixing, counts)
-    # 2 cycles of 3 steps: 5 rows mixed, 4 gradients with 4 passes, at 1 µs each.
-    assert dense.moves == pytest.approx(2 * 3 * (5 * 1 + 4 * 4) * 1e-6, rel=1e-12)
-    assert dense.gradients == 2 * 3 * 4
-    sizes = [(12, schedule.Sizes(slots=7, rows=9, reads=30, memories=0))]
-    alone, shared = (cost.span_cost(sizes, counts, devices) for devices in (1, 2))
-    assert alone.moves == pytest.approx(2 * (30 * 4 + 12 * 4) * 1e-6, rel=1e-12)
-    assert (alone.gradients, shared.gradients) == (2 * 12, 2 * 7)
-    assert Cost(1.0, 3).seconds(2.0) == 7.0
-
-
-def test_the_bound_without_a_schedule_is_one(steady):
-    everybody = built("hafed", num_clusters=2, num_clients=16)
-    _, planner = engine.choose(everybody, KEY, Execution("span"))
-    sizes = planner.sizes(KEY)
-    mixing = everybody.recipe.mixing
-    counts = outline.Outline(everybody, KEY, Execution()).counts
-    least = cost.least_span_cost(mixing, counts, 1)
-    assert 0 < least.moves <= cost.span_cost(sizes, counts, 1).moves
-    assert cost.least_span_cost(mixing, counts._replace(uploads=2), 1) is None
-
-
-# Choices.
-
-
-def test_work_is_counted_only_where_it_matters(steady, monkeypatch):
-    def never():
-        raise AssertionError("counted")
-
-    # On one device both compute the same gradients, one after another.
-    assert engine.choose(built(), KEY, work=never)[0].seconds
-    monkeypatch.setattr(cost, "span_cost", lambda *_: Cost(1.0, 0))
-    with pytest.raises(AssertionError, match="counted"):
-        engine.choose(built(), KEY, work=never)
-    short, long = gradient.Work(1.0, 0.0), gradient.Work(1e12, 0.0)
-    assert engine.choose(built(), KEY, work=lambda: short)[0].engine == "dense"
-    assert engine.choose(built(), KEY, work=lambda: long)[0].engine == "span"
-
-
-def test_a_choice_is_made_again_from_its_record(steady):
-    for algorithm in (built(), built("hafed", num_clusters=2)):
-        choice, _ = engine.choose(algorithm, KEY)
-        asked = Execution(choice.engine, slot_width=choice.record.get("wave_width"))
-        again, _ = engine.choose(algorithm, KEY, asked)
-        assert again.record == choice.record
-        assert again.run == choice.run
-
-
-def test_what_does_not_fit_is_not_taken(monkeypatch):
-    monkeypatch.setattr(cost, "span_cost", lambda *_: Cost(1e9, 0))
-    choice, _ = engine.choose(built(), KEY)
-    assert choice.engine == "dense"
-    between = (choice.run.total + choice.other.total) / 2
-    assert choice.other.total < between
-    monkeypatch.setattr(memory, "available", lambda: between)
-    choice, _ = engine.choose(built(), KEY)
-    assert str(choice) == "span engine: the dense engine would not fit"
-
-
-def test_the_other_engine_of_one_that_was_asked_for():
-    other = engine.alternative(built(), KEY)
-    assert other == engine.choose(built(), KEY, Execution("span"))[0].run
-    assert engine.alternative(built("dsgd"), KEY) is None
-
-
-def test_everybody_by_everybody_is_not_scheduled():
-    many = built(num_clients=10_000, topology="complete")
-    assert "everybody by everybody" in engine.choose(many, KEY)[0].reason
-
-
-@pytest.mark.parametrize(("first", "then"), [(0.0, 1e9), (1e9, 0.0)])
-def test_a_resumed_run_keeps_its_engine(first, then, tmp_path, monkeypatch):
-    monkeypatch.setattr("afga_jax.report.curves", lambda run, path: None)
-    experiment = runs.programs("afga").experiment
-    monkeypatch.setattr(runner, "from_config", lambda config: experiment)
-
-    def measure(seconds):
-        monkeypatch.setattr(cost, "span_cost", lambda *_: Cost(seconds, 0))
-
-    measure(first)
-    config, out = experiment.config, tmp_path / "run"
-    with pytest.raises(Interrupted):
-        runner.run(config, out, display=runs.Interrupting(3))
-    expected = {"engine": "dense"} if first else {"engine": "span", "wave_width": 1}
-    assert record.read(out).facts["engine"] == expected
-    measure(then)
-    runner.run(config, out, resume=True)
-    assert record.read(out).facts["engine"] == expected
-    begun = engines.execution_of(config, record.read(out))
-    assert begun.engine == expected["engine"]
-    assert begun.slot_width == expected.get("wave_width")
-
-
-def test_a_run_that_cannot_fit_is_refused_before_it_is_compiled(tmp_path, monkeypatch):
-    monkeypatch.setattr(memory, "available", lambda: 1e6)
-    programs = runs.programs("afga")
-    monkeypatch.setattr(programs.trainer, "start", None)
-    with pytest.raises(ValueError, match=r"needs about .* but there are 1 MB"):
-        runner.run(programs.experiment.config, tmp_path / "run", programs=programs)
-    assert not (tmp_path / "run").exists()

@@ -8,7 +8,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "afga_jax"
 ORDER = [
     "typing",
-    "checks keys published platform calibrate gradient memory",
+    "checks keys published platform gradient memory",
     "topology clustering rows mesh execution",
     "kernels participation corrections local server update_rows",
     "operators",
@@ -20,7 +20,7 @@ ORDER = [
     "dense span",
     "rounds",
     "algorithms",
-    "planner cost placement",
+    "planner placement",
     "outline program",
     "models data evaluate ledger engine",
     "train",

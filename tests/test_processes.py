@@ -40,6 +40,7 @@ runner.main("quadratic", arguments=["main", *sys.argv[1:]])
 """
 # Samples that are dealt to the processes with their clients.
 DIGITS = {"dataset": "digits", "model": "mlp", "hidden": "8", "test_samples": 50}
+DIGITS |= {"engine": "dense"}
 WHOLE = 'import sys; from experiments import runner; runner.main("quadratic", "")'
 
 
@@ -135,6 +136,8 @@ def test_four_processes_train_as_one(alone, start, tmp_path):
         # What connects them says so; the run itself is silent.
         assert all(line.startswith("[Gloo]") for line in text.splitlines())
         assert not errors
+    # By the rule, which every process follows alike.
+    assert record.read(out).facts["engine"] == {"engine": "span", "wave_width": 4}
     assert_same_metrics(record.read(out).metrics, alone[1].metrics)
 
 
