@@ -5,6 +5,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from afga_jax.platform import on_cpu
 from afga_jax.typing import Array, PyTree
 
 
@@ -33,7 +34,7 @@ def over_clients(
     """
     total = len(jax.tree.leaves(inputs)[0])
     if chunk is None:
-        chunk = 1 if jax.default_backend() == "cpu" else usual or total
+        chunk = 1 if on_cpu() else usual or total
     chunk = min(chunk, total)
     if count is not None:
         # Traced once, for the shapes of the results and for the loop.

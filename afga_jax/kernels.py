@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from afga_jax import checks, topology
+from afga_jax.platform import on_cpu
 from afga_jax.typing import PyTree
 
 
@@ -88,7 +89,7 @@ class Shifts:
 
     def _shifted(self, x: jax.Array, offset: tuple[int, ...], blocks: int) -> jax.Array:
         grid, axes = (blocks, *self.shape), tuple(range(1, len(self.shape) + 1))
-        if jax.default_backend() == "cpu":
+        if on_cpu():
             # Picking rows fuses into one pass over the models; XLA on CPU is slower at
             # the two halves that a roll is made of.
             rows = np.arange(len(x), dtype=np.int32).reshape(grid)

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
-from afga_jax.algorithms import FederatedAlgorithm
 from afga_jax.execution import Execution
 from afga_jax.placement import Placement
 
@@ -16,13 +15,19 @@ AHEAD = 8
 
 
 def compiled(
-    algorithm: FederatedAlgorithm,
+    round: Callable[..., tuple],
     where: Placement | None,
     execution: Execution = Execution(),
 ) -> Callable:
-    """The program of some rounds; on a mesh, its devices share the work."""
+    """The program of some rounds; on a mesh, its devices share the work.
+
+    Args:
+      round: An algorithm's, or `seeds.seeded_round` of it.
+      where: How the arguments lie on a mesh; None: on one device.
+      execution: Passed on to `round`.
+    """
     jit = functools.partial(jax.jit, donate_argnames="state")
-    some_rounds = functools.partial(_rounds, algorithm, execution)
+    some_rounds = functools.partial(_rounds, round, execution)
     if where is None:
         return jit(some_rounds)
     nowhere = PartitionSpec()
@@ -44,10 +49,10 @@ def compiled(
     return jit(rounds)
 
 
-def _rounds(algorithm, execution, key, *, state, data, plans, begin, rounds, axis=None):
+def _rounds(round, execution, key, *, state, data, plans, begin, rounds, axis=None):
     """`rounds` rounds from the `begin`-th of a block, whose plans are given."""
     # So that it is traced once, for the shapes and for the loop.
-    round_ = jax.jit(algorithm.round, static_argnames=("axis", "execution"))
+    round_ = jax.jit(round, static_argnames=("axis", "execution"))
 
     def one(number, state):
         plan, schedule = jax.tree.map(lambda x: x[begin + number], plans)

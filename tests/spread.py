@@ -13,7 +13,7 @@ from afga_jax.data.assignment import stored
 from afga_jax.dealing import can_be_dealt, deal
 from afga_jax.execution import Execution
 from afga_jax.placement import make_mesh, placement
-from afga_jax.seeds import keys_of, seeded
+from afga_jax.seeds import keys_of
 from benchmarks import collectives
 
 CLIENTS, ROUNDS, KEY = 16, 3, 1
@@ -143,7 +143,7 @@ def rounds(algorithm, devices, engine_="dense", width=None, data=None):
             if can_be_dealt(data, algorithm.recipe):
                 given["data"] = deal(data, algorithm.recipe, number, "clients")
             given = {name: where.put(name, one) for name, one in given.items()}
-        run = program.compiled(algorithm, where)
+        run = program.compiled(algorithm.round, where)
         result = run(given.pop("key"), **given, plans=plans, begin=0, rounds=ROUNDS)
         ended.append(jax.device_get(result))
     return ended
@@ -167,7 +167,7 @@ def seeds_apart():
     for axes in (None, {"seeds": 2, "clients": 4}):
         mesh = axes and make_mesh(axes, clients=CLIENTS, seeds=2)
         execution = Execution("dense", mesh=mesh)
-        trainer = afga_jax.Trainer(seeded(built("scaffold")), execution)
+        trainer = afga_jax.Trainer(built("scaffold"), execution)
         state = trainer.start(keys, data)
         for number in (1, 2):
             state, seen = trainer.run(keys, state, data, number)
