@@ -17,6 +17,7 @@ from afga_jax.evaluate import evaluate
 from afga_jax.execution import Execution
 from afga_jax.kernels import gossip
 from afga_jax.recipe import FederatedState, Recipe, RoundInfo
+from afga_jax.seeds import over_seeds
 from afga_jax.server import (
     average,
     fedadagrad,
@@ -25,7 +26,7 @@ from afga_jax.server import (
     fedamsgrad,
     fedyogi,
 )
-from afga_jax.train import Trainer, fit, over_seeds
+from afga_jax.train import Trainer, fit
 from afga_jax.trained import load
 from afga_jax.typing import Batch, ClientData, Task
 

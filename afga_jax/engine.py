@@ -20,10 +20,11 @@ from afga_jax.cycle import is_stateful
 from afga_jax.execution import Execution
 from afga_jax.gradient import Work
 from afga_jax.memory import Run
-from afga_jax.mixing import AmongSelected, Every, Mixing, NoMixing, WithinClusters
-from afga_jax.outline import Outline, on_cpu
 from afga_jax.mesh import CLIENTS
+from afga_jax.mixing import AmongSelected, Every, Mixing, NoMixing, WithinClusters
+from afga_jax.outline import Outline
 from afga_jax.planner import Planner, quick_to_compile
+from afga_jax.platform import on_cpu
 from afga_jax.stencil import grid_of
 from afga_jax.typing import Array, ClientData
 

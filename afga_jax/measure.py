@@ -12,8 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from afga_jax import rows
-from afga_jax.algorithms import NUMBERS, FederatedAlgorithm
-from afga_jax.algorithms.registry import lookup
+from afga_jax.algorithms import FederatedAlgorithm
 from afga_jax.evaluate import evaluate
 from afga_jax.recipe import FederatedState, Recipe
 from afga_jax.rounds import init_state, run_round
@@ -37,9 +36,7 @@ def check_inspectable(algorithm: FederatedAlgorithm) -> None:
 
 
 def inspect_round(
-    name: str,
     algorithm: FederatedAlgorithm,
-    task: Task,
     key: Array,
     state: FederatedState,
     data: ClientData,
@@ -55,9 +52,7 @@ def inspect_round(
     client i, f that over all samples.
 
     Args:
-      name: The algorithm's name.
-      algorithm: What `build` made of it.
-      task: The loss.
+      algorithm: From `build`.
       key: The run's.
       state: Before the round; it is not changed.
       data: The clients' data.
@@ -65,7 +60,7 @@ def inspect_round(
 
     Reference: HA-Fed, Appendix F.1.
     """
-    recipe = _recipe_now(name, algorithm, state)
+    recipe, task = algorithm.recipe_at(state), algorithm.task
     plan = algorithm.plan(key, state.round)
     # Of those who do not take part there must be models, too.
     plan = plan._replace(cycles=plan.cycles._replace(members=None))
@@ -104,15 +99,6 @@ def each_client(
         "client_accuracy": found["accuracy"].mean(),
         "worst_tenth_accuracy": worst.mean(),
     }
-
-
-def _recipe_now(
-    name: str, algorithm: FederatedAlgorithm, state: FederatedState
-) -> Recipe:
-    options = algorithm.options
-    values = {number: getattr(options, number) for number in NUMBERS}
-    scheduled = {k: v(state.round) for k, v in values.items() if callable(v)}
-    return lookup(name)(options.replace(**state.numbers, **scheduled))
 
 
 def _without_server(

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from afga_jax.platform import on_cpu
 from afga_jax.typing import PyTree
 
 # On CPU, JAX, the compiler and its programs: 0.2 to 0.5 GB were seen.
@@ -102,7 +103,7 @@ class Run:
     @property
     def total(self) -> int:
         """The predicted peak, but for Python and its packages, and for evaluations."""
-        programs = _PROGRAMS if jax.default_backend() == "cpu" else 0
+        programs = _PROGRAMS if on_cpu() else 0
         return self.data + self.rounds + programs
 
     def _block(self, rows: int) -> int:
@@ -111,7 +112,7 @@ class Run:
     @property
     def _side_by_side(self) -> int:
         """Seeds run one after another on CPU, all at once elsewhere."""
-        return 1 if jax.default_backend() == "cpu" else self.seeds
+        return 1 if on_cpu() else self.seeds
 
     def __str__(self) -> str:
         parts = {

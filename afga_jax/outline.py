@@ -9,6 +9,7 @@ from afga_jax import memory
 from afga_jax.algorithms import FederatedAlgorithm
 from afga_jax.execution import Execution
 from afga_jax.memory import Run
+from afga_jax.platform import on_cpu
 from afga_jax.recipe import FederatedState, Recipe
 from afga_jax.schedule import Sizes
 from afga_jax.typing import Array
@@ -28,12 +29,10 @@ class Outline:
     """
 
     def __init__(self, algorithm: FederatedAlgorithm, key: Array, execution: Execution):
-        recipe, plan = (
-            algorithm.recipe,
-            jax.eval_shape(algorithm.plan, jax.random.key(0), 0),
-        )
+        recipe = algorithm.recipe
+        plan = jax.eval_shape(algorithm.plan, jax.random.key(0), 0)
         holders = jax.eval_shape(recipe.mixing.rows, plan)
-        self.state = _shapes(algorithm, key)
+        self.state = jax.eval_shape(algorithm.init, jax.random.key(0))
         self.rows = recipe.clustering.num_clients if holders is None else len(holders)
         self._chunk = execution.chunk
         own = memory.bytes_of((self.state.controls, self.state.clients))
@@ -86,19 +85,7 @@ class Outline:
         return min(chunk, self._run.active)
 
 
-def on_cpu() -> bool:
-    """Whether the devices are CPUs, which compute one client at a time."""
-    return jax.default_backend() == "cpu"
-
-
 def _client_memory(recipe: Recipe, state: FederatedState) -> int:
     """Bytes that a client's optimizer and correction keep during a round."""
     own = lambda p: (recipe.optimizer.init(p), recipe.correction.begin(p))  # noqa: E731
     return memory.bytes_of(jax.eval_shape(own, state.params))
-
-
-def _shapes(algorithm: FederatedAlgorithm, key: Array) -> FederatedState:
-    state = jax.eval_shape(algorithm.init, key)
-    if not key.ndim:
-        return state
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), state)

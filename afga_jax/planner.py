@@ -11,6 +11,7 @@ from afga_jax import schedule
 from afga_jax.algorithms import FederatedAlgorithm
 from afga_jax.graph import Finder, Graph
 from afga_jax.participation import Plan
+from afga_jax.platform import on_cpu
 from afga_jax.schedule import Schedule, Sizes, Timetable
 from afga_jax.typing import Array, PyTree
 
@@ -109,7 +110,7 @@ def quick_to_compile() -> dict[str, int | bool] | None:
 
     Random bits take XLA on CPU seconds to optimise and microseconds to draw.
     """
-    if jax.default_backend() != "cpu":
+    if not on_cpu():
         return None
     return {
         "xla_backend_optimization_level": 1,

@@ -6,7 +6,6 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from afga_jax.algorithms import FederatedAlgorithm
 from afga_jax.execution import Execution
 from afga_jax.placement import Placement
 
@@ -15,20 +14,28 @@ AHEAD = 8
 
 
 def compiled(
-    algorithm: FederatedAlgorithm, execution: Execution, where: Placement | None
+    round: Callable[..., tuple],
+    execution: Execution = Execution(),
+    where: Placement | None = None,
 ) -> Callable:
-    """The program of some rounds; on a mesh, the compiler partitions it."""
-    rounds = functools.partial(_rounds, algorithm, execution)
+    """The program of some rounds; on a mesh, the compiler partitions it.
+
+    Args:
+      round: An algorithm's, or `seeds.seeded_round` of it.
+      execution: Passed on to `round`.
+      where: How the arguments lie on a mesh; None: on one device.
+    """
+    rounds = functools.partial(_rounds, round, execution)
     if where is None:
         return jax.jit(rounds, donate_argnames="state")
     shardings = (where.shardings("state"), where.shardings("infos"))
     return jax.jit(rounds, donate_argnames="state", out_shardings=shardings)
 
 
-def _rounds(algorithm, execution, key, *, state, data, plans, begin, rounds):
+def _rounds(round, execution, key, *, state, data, plans, begin, rounds):
     """`rounds` rounds from the `begin`-th of a block, whose plans are given."""
     # So that it is traced once, for the shapes and for the loop.
-    round_ = jax.jit(algorithm.round, static_argnames="execution")
+    round_ = jax.jit(round, static_argnames="execution")
 
     def one(number, state):
         plan, schedule = jax.tree.map(lambda x: x[begin + number], plans)

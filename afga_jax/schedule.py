@@ -14,6 +14,7 @@ import heapq
 from typing import NamedTuple
 
 import numpy as np
+from flax import struct
 
 from afga_jax.graph import Graph
 
@@ -34,7 +35,8 @@ class Sizes(NamedTuple):
     memories: int
 
 
-class Schedule(NamedTuple):
+@struct.dataclass
+class Schedule:
     """What the span engine runs in one cycle, `[...]` padded to a capacity.
 
     Attributes:
@@ -55,7 +57,7 @@ class Schedule(NamedTuple):
       upload_memory: Where the uploading clients' memories are, `[uploads]`, as planned.
       memory_client: Whose memory it is, `[memories]`.
       planned: Gradients that a deployment would compute.
-      rows: Only its length matters: rows of the table, `[rows]`.
+      rows: Of the table of increments; a static size.
     """
 
     slots: np.ndarray
@@ -64,7 +66,7 @@ class Schedule(NamedTuple):
     row: np.ndarray
     memory: np.ndarray
     first: np.ndarray
-    count: np.ndarray  # type: ignore[assignment]  # not a tuple's method
+    count: np.ndarray
     read_row: np.ndarray
     read_weight: np.ndarray
     finished: np.ndarray
@@ -74,7 +76,7 @@ class Schedule(NamedTuple):
     upload_memory: np.ndarray
     memory_client: np.ndarray
     planned: np.ndarray
-    rows: np.ndarray
+    rows: int = struct.field(pytree_node=False)
 
 
 class Timetable(NamedTuple):
@@ -151,7 +153,7 @@ def pad(
         upload_memory=np.searchsorted(clients, graph.uploads).astype(whole),
         memory_client=_padded(clients, capacity.memories, num_clients, whole),
         planned=np.asarray(graph.planned, whole),
-        rows=np.zeros(capacity.rows, np.int8),
+        rows=capacity.rows,
     )
 
 

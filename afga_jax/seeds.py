@@ -1,18 +1,18 @@
-"""Rounds as a run executes them: for several seeds at once, and watched for NaN."""
+"""Several seeds at once, in one program; and rounds that are watched for NaN."""
 
+import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, PartitionSpec
 
-from afga_jax.algorithms import FederatedAlgorithm
 from afga_jax.execution import Execution
 from afga_jax.mesh import SEEDS
-from afga_jax.recipe import RoundInfo
-from afga_jax.train import over_seeds
+from afga_jax.platform import on_cpu
+from afga_jax.recipe import FederatedState, RoundInfo
 from afga_jax.typing import Array, PyTree
 
 
@@ -34,20 +34,37 @@ def keys_of(first: int, count: int) -> Array:
     return jax.vmap(jax.random.key)(jnp.arange(first, first + count))
 
 
-def seeded(algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
-    """The same algorithm for several seeds.
+def watched(state: FederatedState, info: RoundInfo) -> Watched:
+    """For `Trainer(observe=...)`: a round's diagnostics, watched for NaN."""
+    seen = (info.loss, state.params, state.stats, state.server)
+    return Watched(info, _finite(seen))
 
-    Its functions take the keys of all seeds in place of one; the state, the diagnostics
-    (`Watched`) and what else a round is given have a leading axis of seeds. The data
-    are the same for all. So `Trainer` runs many rounds of many seeds in one
-    program.
+
+def seeded_init(init: Callable[..., PyTree]) -> Callable[..., PyTree]:
+    """An algorithm's `init` for one key, or for `[seeds]` of them."""
+
+    def start(key: Array, **numbers: Any) -> PyTree:
+        one = functools.partial(init, **numbers)
+        return each_seed(one, key) if key.ndim else one(key)
+
+    return start
+
+
+def seeded_round(
+    round: Callable[..., tuple], observe: Callable[..., PyTree]
+) -> Callable[..., tuple]:
+    """An algorithm's `round` for one key, or for `[seeds]` of them.
+
+    With several keys the state, the plan, the schedule and what is observed have a
+    leading axis of seeds; the data are the same for all.
+
+    Args:
+      round: The algorithm's.
+      observe: `(state, info) -> what is kept of a round`.
     """
 
-    def init(keys: Array, **numbers: float) -> PyTree:
-        return each_seed(lambda key: algorithm.init(key, **numbers), keys)
-
-    def round(
-        keys: Array,
+    def run(
+        key: Array,
         state: PyTree,
         data: PyTree,
         *more: PyTree,
@@ -55,13 +72,28 @@ def seeded(algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
     ):
         def one(row):
             key, state, *rest = row
-            new, info = algorithm.round(key, state, data, *rest, execution=execution)
-            seen = (info.loss, new.params, new.stats, new.server)
-            return new, Watched(info, _finite(seen))
+            new, info = round(key, state, data, *rest, execution=execution)
+            return new, observe(new, info)
 
-        return each_seed(one, (keys, state, *more), execution.mesh)
+        row = (key, state, *more)
+        return each_seed(one, row, execution.mesh) if key.ndim else one(row)
 
-    return algorithm._replace(init=init, round=round)
+    return run
+
+
+def over_seeds(function: Callable[[Array], PyTree], keys: Array) -> PyTree:
+    """Runs a function of a key for several keys in one program.
+
+    By `vmap` on accelerators; one after another on CPU, where batching over seeds would
+    batch the weights and slow every layer down.
+
+    Args:
+      function: A pure function of one key.
+      keys: `[seeds]`.
+    """
+    if on_cpu():
+        return jax.lax.map(function, keys)
+    return jax.vmap(function)(keys)
 
 
 def each_seed(

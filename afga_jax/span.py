@@ -58,7 +58,7 @@ def run_cycle(cycle: Cycle, schedule: Schedule) -> tuple[FederatedState, RoundIn
     controls = rows.take(state.controls, schedule.memory_client)
     memories = cycles.fresh(recipe, state.params, state.stats, controls, clients)[1]
     # The last row takes what padding writes.
-    table = jnp.zeros((len(schedule.rows) + 1, len(start)), start.dtype)
+    table = jnp.zeros((schedule.rows + 1, len(start)), start.dtype)
     uploads = jnp.zeros((len(schedule.upload), len(start)), start.dtype)
     form = functools.partial(_form, schedule)
     copied = cycles.copied_data(cycle)

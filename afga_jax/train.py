@@ -23,6 +23,7 @@ from afga_jax.placement import Placement, one_copy, placement
 from afga_jax.program import AHEAD
 from afga_jax.recipe import FederatedState, RoundInfo
 from afga_jax.schedule import Schedule
+from afga_jax.seeds import seeded_init, seeded_round
 from afga_jax.typing import Array, ClientData, PyTree
 
 
@@ -34,6 +35,10 @@ class Trainer:
       execution: How rounds are computed: the engine, and on which devices.
       capacity: The largest number of rounds in one call of `run`, a guard. One program
         serves any number: rounds run in blocks, and how many of a block is an argument.
+      observe: `(new state, info) -> what run returns of each round`; None: the info.
+
+    Every method takes the run's key, or `[seeds]` keys of as many runs in one program:
+    then states and what is returned of rounds have a leading axis of seeds, too.
 
     Attributes:
       choice: The engine that runs the rounds, and why; None before it is known.
@@ -45,6 +50,7 @@ class Trainer:
         execution: Execution = Execution(),
         *,
         capacity: int = 100,
+        observe: Callable[[FederatedState, RoundInfo], PyTree] | None = None,
     ):
         checks.integer("capacity", capacity)
         if execution.engine == "span":
@@ -60,8 +66,9 @@ class Trainer:
         self._placement: Placement | None = None
         self._block: tuple[Any, Any] | None = None
         self._spread: tuple[Any, Any] | None = None
+        self._round = seeded_round(algorithm.round, observe or (lambda _, info: info))
         options = engine.quick_to_compile()
-        self._init = jax.jit(algorithm.init, compiler_options=options)
+        self._init = jax.jit(seeded_init(algorithm.init), compiler_options=options)
 
     def init(self, key: Array, **numbers: float) -> FederatedState:
         """The state before the first round, built by one program."""
@@ -91,7 +98,7 @@ class Trainer:
 
     def run(
         self, key: Array, state: FederatedState, data: ClientData, rounds: int
-    ) -> tuple[FederatedState, RoundInfo]:
+    ) -> tuple[FederatedState, Any]:
         """Runs some rounds in one program.
 
         Args:
@@ -101,8 +108,8 @@ class Trainer:
           rounds: At most `capacity`.
 
         Returns:
-          The new state, and the diagnostics as NumPy arrays with a leading axis of
-          rounds.
+          The new state, and the diagnostics (or what `observe` makes of them) as NumPy
+          arrays with a leading axis of rounds, before that of seeds.
         """
         checks.integer("rounds", rounds)
         if rounds > self.capacity:
@@ -149,7 +156,8 @@ class Trainer:
                 blocks = self.choice.engine == "dense"
                 self._placement = placement(mesh, key, blocks=blocks)
                 self._init = jax.jit(
-                    algorithm.init, out_shardings=self._placement.shardings("state")
+                    seeded_init(algorithm.init),
+                    out_shardings=self._placement.shardings("state"),
                 )
             elif self.choice.devices > 1:
                 # The same devices in every run: those of the CPU.
@@ -158,7 +166,7 @@ class Trainer:
             execution = self.execution
             if self._placement is not None:
                 execution = dataclasses.replace(execution, mesh=self._placement.mesh)
-            self._run = program.compiled(algorithm, execution, self._placement)
+            self._run = program.compiled(self._round, execution, self._placement)
         return self.choice
 
     def _check_numbers(self, numbers: dict[str, float]) -> None:
@@ -244,21 +252,6 @@ def fit(
     check_clients(data, algorithm.options.num_clients)
     trainer = Trainer(algorithm, execution, capacity=rounds)
     return trainer.run(key, trainer.init(key), data, rounds)
-
-
-def over_seeds(function: Callable[[Array], PyTree], keys: Array) -> PyTree:
-    """Runs a function of a key for several keys in one program.
-
-    By `vmap` on accelerators; one after another on CPU, where batching over seeds would
-    batch the weights and slow every layer down.
-
-    Args:
-      function: A pure function of one key.
-      keys: `[seeds]`.
-    """
-    if jax.default_backend() == "cpu":
-        return jax.lax.map(function, keys)
-    return jax.vmap(function)(keys)
 
 
 def check_clients(data: ClientData, num_clients: int) -> None:

@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 from absl import flags as absl_flags
 
 from afga_jax import ALGORITHMS, checks, record, report
+from afga_jax.platform import on_cpu
 from afga_jax.record import Run, write_text
 from afga_jax.settings import resolve
 from experiments import command, cores, flags, runner
@@ -65,7 +65,7 @@ def train(
     Returns:
       The runs, and whether one of them diverged.
     """
-    accelerator = jax.default_backend() != "cpu"
+    accelerator = not on_cpu()
     plans, notes = {}, []
     # All of them before the first one runs: a mistake should not wait for hours.
     for name in algorithms:

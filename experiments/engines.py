@@ -7,7 +7,7 @@ from afga_jax.config import Config
 from afga_jax.engine import Choice
 from afga_jax.execution import Execution
 from afga_jax.record import Run
-from afga_jax.seeds import keys_of, seeded
+from afga_jax.seeds import keys_of
 from experiments import cores
 from experiments.training import Training
 
@@ -53,7 +53,7 @@ def fitting(training: Training) -> Choice:
     if limit is None or choice.run.total <= _SCARCE * limit:
         return choice
     if choice.engine == "dense" and choice.other is None:
-        other = engine.alternative(seeded(algorithm), keys)
+        other = engine.alternative(algorithm, keys)
         choice = dataclasses.replace(choice, other=other)
     full_batch = algorithm.recipe.full_batch
     work = gradient.count(experiment.task, experiment.clients, full_batch=full_batch)

@@ -30,10 +30,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 from absl import flags as absl_flags
 
 from afga_jax import record, report
+from afga_jax.platform import on_cpu
 from afga_jax.record import write_text
 from experiments import command, cores, flags, papers, runner, sweep, together
 from experiments.folder import RUNS
@@ -219,7 +219,7 @@ def _read(arguments: Sequence[str]) -> tuple[Asked, bool]:
         names = list(papers.NAMES)
     chosen = flags.given(values)
     cores.use(cores.wanted(chosen))
-    accelerator = jax.default_backend() != "cpu"
+    accelerator = not on_cpu()
     scale = chosen.pop("scale", "paper" if accelerator else "small")
     out = Path(chosen.pop("out", RUNS / "paper"))
     chosen.pop("resume", None)

@@ -8,8 +8,8 @@ import numpy as np
 from afga_jax import Execution, Trainer, evaluate, ledger, measure
 from afga_jax.config import Config, differences
 from afga_jax.experiment import Experiment
-from afga_jax.recipe import FederatedState, RoundInfo
-from afga_jax.seeds import each_seed, seeded
+from afga_jax.recipe import FederatedState
+from afga_jax.seeds import Watched, each_seed, watched
 from afga_jax.typing import Array, Batch, ClientData, PyTree
 
 #: Rounds in one call at most. Not a setting: the program must be the same in each run.
@@ -38,7 +38,7 @@ class Programs:
                 "experiments.cifar."
             )
         self.trainer = _FillingTrainer(
-            seeded(experiment.algorithm), execution, capacity=CAPACITY
+            experiment.algorithm, execution, capacity=CAPACITY, observe=watched
         )
         self.evaluate = jax.jit(functools.partial(_evaluate, experiment))
         self.inspect = jax.jit(functools.partial(_inspect, experiment))
@@ -73,7 +73,7 @@ class _FillingTrainer(Trainer):
 
     def run(
         self, key: Array, state: FederatedState, data: ClientData, rounds: int
-    ) -> tuple[FederatedState, RoundInfo]:
+    ) -> tuple[FederatedState, Watched]:
         rows = self._rows(len(key))
         if rows is None:
             return super().run(key, state, data, rounds)
@@ -111,16 +111,11 @@ def _evaluate(
 def _inspect(
     experiment: Experiment, keys_and_states: PyTree, clients: ClientData
 ) -> dict[str, jax.Array]:
-    config, algorithm, task = experiment.config, experiment.algorithm, experiment.task
+    local_global = experiment.config.local_global
 
     def one(row):
         return measure.inspect_round(
-            config.algo,
-            algorithm,
-            task,
-            *row,
-            clients,
-            local_global=config.local_global,
+            experiment.algorithm, *row, clients, local_global=local_global
         )
 
     return each_seed(one, keys_and_states)

@@ -52,7 +52,7 @@ class Display:
         self.say(
             f"{config.algo} on {config.dataset}: {config.num_clients} clients, "
             f"{config.rounds} rounds, {model}{facts['parameters']:,} parameters, "
-            f"{jax.default_backend()}; {folder}"
+            f"{jax.local_devices()[0].platform}; {folder}"
         )
         if done:
             self.say(f"going on after round {done}")

@@ -23,6 +23,7 @@ from afga_jax import data, record, report
 from afga_jax.checkpoint import Checkpoints
 from afga_jax.config import Config
 from afga_jax.experiment import from_config
+from afga_jax.platform import on_cpu
 from afga_jax.record import Record, Run
 from afga_jax.settings import resolve
 from afga_jax.summary import summarise
@@ -158,7 +159,7 @@ def keep_programs(config: Config) -> None:
 
 def _wanted(given: Mapping[str, Any], dataset: str) -> tuple[Config, Path, dict]:
     """The configuration, its folder, and what `config.json` should also say."""
-    accelerator = jax.default_backend() != "cpu"
+    accelerator = not on_cpu()
     resolved = resolve(given, dataset=dataset, accelerator=accelerator)
     config = resolved.config
     if config.out is not None:

@@ -16,11 +16,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from afga_jax import record, report, settings
 from afga_jax.config import Config
 from afga_jax.experiment import from_config
+from afga_jax.platform import on_cpu
 from afga_jax.record import Run, write_text
 from afga_jax.report.layout import csv_lines
 from afga_jax.summary import merit
@@ -51,7 +50,7 @@ def sweep(arguments: Sequence[str]) -> int:
     given = {k: v for k, v in asked.given.items() if k not in ("out", "resume")}
     name = f"sweep_{given.get('dataset', DATASET)}"
     out = Path(asked.given.get("out", RUNS / name))
-    accelerator = jax.default_backend() != "cpu"
+    accelerator = not on_cpu()
     cells = grid.cells(
         asked._replace(given=given), out, dataset=DATASET, accelerator=accelerator
     )

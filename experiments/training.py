@@ -9,7 +9,7 @@ import numpy as np
 
 from afga_jax.checkpoint import Checkpoints
 from afga_jax.config import Config
-from afga_jax.seeds import Watched, keys_of
+from afga_jax.seeds import Watched, keys_of, seeded_init
 from afga_jax.trained import load, started_from
 from afga_jax.typing import PyTree
 from experiments.programs import CAPACITY, Programs
@@ -144,7 +144,7 @@ class Training:
 
     def restore(self, checkpoints: Checkpoints) -> bool:
         """Goes to the newest saved state; False: there is none."""
-        init = self.programs.trainer.algorithm.init
+        init = seeded_init(self.programs.experiment.algorithm.init)
         self.state = jax.eval_shape(init, self.keys)
         found = checkpoints.restore(self._saved())
         if found is None:

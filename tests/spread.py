@@ -15,7 +15,7 @@ from afga_jax.data.assignment import stored
 from afga_jax.execution import Execution
 from afga_jax.mesh import make_mesh
 from afga_jax.placement import placement
-from afga_jax.seeds import keys_of, seeded
+from afga_jax.seeds import keys_of
 from benchmarks import collectives
 
 CLIENTS, ROUNDS, KEY = 16, 3, 1
@@ -148,7 +148,7 @@ def rounds(algorithm, devices, engine_="dense", width=None, data=None):
                 given["data"] = split(data, algorithm.recipe, number)
             given = {name: where.put(name, one) for name, one in given.items()}
         execution = Execution(mesh=where and where.mesh)
-        run = program.compiled(algorithm, execution, where)
+        run = program.compiled(algorithm.round, execution, where)
         result = run(given.pop("key"), **given, plans=plans, begin=0, rounds=ROUNDS)
         ended.append(jax.device_get(result))
     return ended
@@ -172,7 +172,7 @@ def seeds_apart():
     for axes in (None, {"seeds": 2, "clients": 4}):
         mesh = axes and make_mesh(axes, clients=CLIENTS, seeds=2)
         execution = Execution("dense", mesh=mesh)
-        trainer = afga_jax.Trainer(seeded(built("scaffold")), execution)
+        trainer = afga_jax.Trainer(built("scaffold"), execution)
         state = trainer.start(keys, data)
         for number in (1, 2):
             state, seen = trainer.run(keys, state, data, number)

@@ -12,7 +12,7 @@ import toy
 from afga_jax import engine, gradient, memory, record
 from afga_jax.execution import Execution
 from afga_jax.placement import make_mesh
-from afga_jax.seeds import keys_of, seeded
+from afga_jax.seeds import keys_of
 from afga_jax.typing import Batch, Task
 from experiments import engines, runner
 from experiments.interrupts import Interrupted
@@ -99,7 +99,7 @@ def test_neither_memory_nor_seeds_nor_processes_change_the_choice(monkeypatch):
     monkeypatch.setattr(memory, "available", lambda: 1.0)
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     assert chosen() == expected
-    several, _ = engine.choose(seeded(built()), keys_of(3, 1))
+    several, _ = engine.choose(built(), keys_of(3, 1))
     assert several == expected
 
 

@@ -14,7 +14,7 @@ SCRIPT = """
 import chex, jax, numpy as np
 import afga_jax, test_span, toy
 from afga_jax import Execution
-from afga_jax.seeds import keys_of, seeded
+from afga_jax.seeds import keys_of
 
 jax.config.update("jax_enable_x64", True)
 for name in ("ring", "adam", "scaffold", "cycles"):
@@ -32,10 +32,10 @@ for name in ("ring", "adam", "scaffold", "cycles"):
 
 keys = keys_of(0, 2)
 wide = Execution("span", slot_width=2)
-trainer = afga_jax.Trainer(seeded(test_span.built("ring")), wide, capacity=2)
+trainer = afga_jax.Trainer(test_span.built("ring"), wide, capacity=2)
 state, seen = trainer.run(keys, trainer.init(keys), toy.clients(20), 2)
 state, seen = trainer.run(keys, state, toy.clients(20), 1)
-assert seen.info.loss.shape == (1, 2)
+assert seen.loss.shape == (1, 2)
 assert (np.asarray(state.round) == 3).all()
 print("same numbers")
 """

@@ -7,8 +7,8 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "afga_jax"
 ORDER = [
-    "typing",
-    "checks keys published platform gradient memory",
+    "typing platform",
+    "checks keys published gradient memory",
     "topology clustering rows mesh execution",
     "kernels participation corrections local server update_rows",
     "operators",
@@ -20,14 +20,14 @@ ORDER = [
     "dense span",
     "rounds",
     "algorithms",
-    "planner placement",
+    "planner placement seeds",
     "outline program",
     "models data evaluate ledger engine",
     "train",
     "config",
     "settings",
     "experiment",
-    "checkpoint measure record seeds summary",
+    "checkpoint measure record summary",
     "trained",
     "report",
     "__init__",
@@ -58,3 +58,13 @@ def test_imports_point_one_way(path):
             assert LEVEL[name] < LEVEL[layer] or layer == "__init__", (
                 f"{layer} → {name}"
             )
+
+
+def test_one_module_asks_for_the_platform():
+    """But for layers, which have forms of their own for some of them."""
+    asking = [
+        layer_of(path)
+        for path in PACKAGE.rglob("*.py")
+        if "default_backend" in path.read_text() and layer_of(path) != "models"
+    ]
+    assert asking == ["platform"]

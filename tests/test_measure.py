@@ -20,7 +20,7 @@ def inspected(name, **options):
     state, _ = step(KEY, algorithm.init(KEY), DATA)
     found = jax.jit(
         lambda state: measure.inspect_round(
-            name, algorithm, task, KEY, state, DATA, local_global=True
+            algorithm, KEY, state, DATA, local_global=True
         )
     )(state)
     after, info = step(KEY, state, DATA)

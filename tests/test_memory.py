@@ -10,7 +10,7 @@ import afga_jax
 import toy
 from afga_jax import engine, memory
 from afga_jax.memory import Run
-from afga_jax.seeds import keys_of, seeded
+from afga_jax.seeds import keys_of, seeded_init
 
 MEGA = 10**6
 DENSE = Run("dense", clients=100, rows=100, active=5, uploads=5, model=MEGA)
@@ -93,8 +93,8 @@ def test_the_state_is_counted_as_it_is(name, options):
     given = {"num_clients": 8, "active": 4, "local_steps": 2, **options}
     algorithm = afga_jax.build(name, toy.logistic(), **given)
     keys = keys_of(0, 3)
-    choice, _ = engine.choose(seeded(algorithm), keys)
-    state = jax.eval_shape(seeded(algorithm).init, keys)
+    choice, _ = engine.choose(algorithm, keys)
+    state = jax.eval_shape(seeded_init(algorithm.init), keys)
     run = dataclasses.replace(choice.run, seeds=1, devices=1)
     assert 3 * run.state == memory.bytes_of(state)
     assert choice.run.seeds == 3

@@ -8,6 +8,8 @@ import pytest
 
 import afga_jax
 import toy
+from afga_jax import Execution
+from afga_jax.seeds import keys_of
 from afga_jax.update_rows import over_clients
 
 KEY = jax.random.key(5)
@@ -70,6 +72,24 @@ def test_seeds_in_one_program_equal_seeds_apart():
     apart = jax.tree.map(lambda *x: jnp.stack(x), *apart)
     chex.assert_trees_all_close(together, apart, rtol=1e-5, atol=1e-6)
     chex.assert_trees_all_close(by_vmap, apart, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("engine", ["dense", "span"])
+def test_a_trainer_runs_several_seeds_and_returns_what_is_observed(engine):
+    algorithm, data, execution = build(), toy.clients(8), Execution(engine)
+    trainer = afga_jax.Trainer(
+        algorithm, execution, observe=lambda state, info: (info.loss, state.round)
+    )
+    keys = keys_of(3, 2)
+    states, (losses, rounds) = trainer.run(keys, trainer.init(keys), data, 3)
+    assert rounds.tolist() == [[1, 1], [2, 2], [3, 3]]
+    for seed, key in enumerate(keys):
+        state, info = afga_jax.fit(
+            algorithm, data, key=key, rounds=3, execution=execution
+        )
+        np.testing.assert_allclose(losses[:, seed], info.loss, rtol=1e-5)
+        one = jax.tree.map(lambda x: x[seed], states.params)  # noqa: B023
+        chex.assert_trees_all_close(one, state.params, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("count", [0, 1, 4, 7, 10])

@@ -53,6 +53,8 @@ class FederatedAlgorithm(NamedTuple):
         (`afga_jax.engine`) the span engine runs it, otherwise the dense one; `Trainer`
         decides by itself.
       recipe: The choices that make the algorithm.
+      recipe_at: `(state) -> Recipe`: the same with the numbers of a state and of its
+        round, traced or not.
       options: What it was built with.
       task: What is minimised.
     """
@@ -61,6 +63,7 @@ class FederatedAlgorithm(NamedTuple):
     plan: Callable[[Array, Array | int], Plan]
     round: Callable[..., tuple[FederatedState, RoundInfo]]
     recipe: Recipe
+    recipe_at: Callable[[FederatedState], Recipe]
     options: Options
     task: Task
 
@@ -87,13 +90,16 @@ def build(
     chosen = chosen.replace(clustering=chosen.clusters())
     traced = _traced_numbers(chosen)
 
-    def recipe_at(numbers: dict[str, Array], round: Array) -> Recipe:
+    def recipe_with(numbers: dict[str, Array], round: Array) -> Recipe:
         scheduled = {
             name: value(round)
             for name in NUMBERS
             if callable(value := getattr(chosen, name))
         }
         return make(chosen.replace(**numbers, **scheduled))
+
+    def recipe_at(state: FederatedState) -> Recipe:
+        return recipe_with(state.numbers, state.round)
 
     def init(key: Array, **numbers: Any) -> FederatedState:
         for name in numbers:
@@ -104,7 +110,7 @@ def build(
                 )
         checked = chosen.replace(**numbers)
         values = {name: jnp.asarray(getattr(checked, name), float) for name in traced}
-        return init_state(recipe_at(values, jnp.int32(0)), task, key, values)
+        return init_state(recipe_with(values, jnp.int32(0)), task, key, values)
 
     def plan(key: Array, round: Array | int) -> Plan:
         return make_plan(recipe.participation, recipe.order, key, round)
@@ -118,12 +124,12 @@ def build(
         *,
         execution: Execution = Execution(),
     ) -> tuple[FederatedState, RoundInfo]:
-        now = recipe_at(state.numbers, state.round)
+        now = recipe_at(state)
         return run_round(now, task, key, state, data, plan, schedule, execution)
 
     shape = jax.eval_shape(plan, jax.random.key(0), 0)
     warn_if_nothing_mixes(recipe, shape.cycles.active.shape[-1])
-    return FederatedAlgorithm(init, plan, round, recipe, chosen, task)
+    return FederatedAlgorithm(init, plan, round, recipe, recipe_at, chosen, task)
 
 
 def _traced_numbers(options: Options) -> tuple[str, ...]:
