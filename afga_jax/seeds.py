@@ -70,13 +70,15 @@ def seeded_round(
         *more: PyTree,
         execution: Execution = Execution(),
     ):
-        def one(row):
+        def one(row, data):
             key, state, *rest = row
             new, info = round(key, state, data, *rest, execution=execution)
             return new, observe(new, info)
 
         row = (key, state, *more)
-        return each_seed(one, row, execution.mesh) if key.ndim else one(row)
+        if not key.ndim:
+            return one(row, data)
+        return each_seed(one, row, data, mesh=execution.mesh)
 
     return run
 
@@ -97,33 +99,37 @@ def over_seeds(function: Callable[[Array], PyTree], keys: Array) -> PyTree:
 
 
 def each_seed(
-    function: Callable[[PyTree], PyTree], rows: PyTree, mesh: Mesh | None = None
+    function: Callable[..., PyTree],
+    rows: PyTree,
+    *same: PyTree,
+    mesh: Mesh | None = None,
 ) -> PyTree:
     """`over_seeds`; a single seed takes no loop, which would copy its state.
 
     Args:
-      function: Of one seed's row.
+      function: Of one seed's row, and of what is the same for all.
       rows: `[seeds, ...]`.
+      *same: Given, not closed over: on a mesh they must be arguments of `shard_map`.
       mesh: If it has an axis of seeds, each of its devices runs some of them.
     """
 
-    def here(rows):
+    def here(rows, *same):
         if len(jax.tree.leaves(rows)[0]) > 1:
-            return over_seeds(function, rows)
-        result = function(jax.tree.map(lambda x: x[0], rows))
+            return over_seeds(lambda row: function(row, *same), rows)
+        result = function(jax.tree.map(lambda x: x[0], rows), *same)
         return jax.tree.map(lambda x: jnp.expand_dims(x, 0), result)
 
     if mesh is None or SEEDS not in mesh.axis_names:
-        return here(rows)
+        return here(rows, *same)
     own = PartitionSpec(SEEDS)
     return jax.shard_map(
         here,
         mesh=mesh,
-        in_specs=(own,),
+        in_specs=(own, *[PartitionSpec()] * len(same)),
         out_specs=own,
         axis_names={SEEDS},
         check_vma=False,
-    )(rows)
+    )(rows, *same)
 
 
 def _finite(tree: PyTree) -> Array:

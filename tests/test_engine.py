@@ -11,7 +11,7 @@ import runs
 import toy
 from afga_jax import engine, gradient, memory, record
 from afga_jax.execution import Execution
-from afga_jax.placement import make_mesh
+from afga_jax.mesh import make_mesh
 from afga_jax.seeds import keys_of
 from afga_jax.typing import Batch, Task
 from experiments import engines, runner

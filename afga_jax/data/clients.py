@@ -87,7 +87,7 @@ class Clients:
         return listed and isinstance(self.source, samples.Arrays | samples.Images)
 
     def in_blocks(self, blocks: np.ndarray) -> "Clients":
-        """The same in blocks over devices, on the host (`afga_jax.dealing`).
+        """The same in blocks over devices, on the host (`afga_jax.client_blocks`).
 
         Args:
           blocks: The clients of each device, `[devices, rows]`.
