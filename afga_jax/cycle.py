@@ -4,6 +4,7 @@ An engine decides when and where the gradients of a cycle are computed; which, f
 which data, with which randomness and to what end is decided here.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import NamedTuple, cast
@@ -29,6 +30,7 @@ class Cycle(NamedTuple):
     """Where in a round we are, and all that is fixed while its local steps run."""
 
     recipe: Recipe
+    recipe_at: Callable[[FederatedState], Recipe]
     task: Task
     key: Array
     state: FederatedState
@@ -36,6 +38,24 @@ class Cycle(NamedTuple):
     plan: Plan
     number: Array | int
     execution: Execution
+
+    @property
+    def shared(self) -> PyTree:
+        """What a client's step reads of all this, for `given`."""
+        state = dataclasses.replace(self.state, server=(), controls=(), clients=())
+        return None if self.mesh is None else (self.key, state, self.number)
+
+    def given(self, shared: PyTree) -> "Cycle":
+        """The same inside `shard_map`, which may close over no array.
+
+        Args:
+          shared: From `shared`, passed as an argument; None: on one device.
+        """
+        if shared is None:
+            return self
+        key, state, number = shared
+        recipe = self.recipe_at(state)
+        return self._replace(recipe=recipe, key=key, state=state, number=number)
 
     @property
     def mesh(self) -> Mesh | None:
@@ -126,11 +146,12 @@ def step_clients(
     aligned = isinstance(data, ClientBlocks) and data.aligned
     batches = None if aligned else sent_batches(cycle, step, active, count)
 
-    def one(model, memory, inputs, data, row):
+    def one(model, memory, inputs, copied, data, row):
         client, batch = inputs
+        shared, step = copied
         at = row if aligned else client
         increment, memory, *measured = step_client(
-            cycle, step, client, model, memory, batch, data, at
+            cycle.given(shared), step, client, model, memory, batch, data, at
         )
         return increment, memory, tuple(measured)
 
@@ -141,6 +162,7 @@ def step_clients(
         place,
         count,
         (active, batches),
+        (cycle.shared, step),
         cast(ClientBlocks, data).own if aligned else copied_data(cycle),
         in_blocks=aligned,
         read=read,
@@ -201,12 +223,15 @@ def sent_batches(
     if not isinstance(data, ClientBlocks):
         return None
     return rows_from_blocks(
-        lambda own, row, at: draw_batch(cycle, own, at[0], at[1], row),
+        lambda own, row, at, shared: draw_batch(
+            cycle.given(shared), own, at[0], at[1], row
+        ),
         data.own,
         data.block,
         data.place[clients],
         count,
         (jnp.broadcast_to(steps, clients.shape), clients),
+        cycle.shared,
         chunk=cycle.execution.chunk,
         mesh=cast(Mesh, cycle.mesh),
     )

@@ -65,7 +65,7 @@ def inspect_round(
     # Of those who do not take part there must be models, too.
     plan = plan._replace(cycles=plan.cycles._replace(members=None))
     start = _without_server(recipe, task, key, state)
-    alone = recipe._replace(server=None)
+    alone = lambda state: algorithm.recipe_at(state)._replace(server=None)  # noqa: E731
     after, _ = run_round(alone, task, key, start, data, plan)
     models, _ = after.clients
     number = recipe.clustering.num_clients

@@ -11,6 +11,7 @@ leading axis of clients, `span` keeps only increments and needs a schedule.
 """
 
 import dataclasses
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -46,7 +47,7 @@ def init_state(
 
 
 def run_round(
-    recipe: Recipe,
+    recipe_at: Callable[[FederatedState], Recipe],
     task: Task,
     key: Array,
     state: FederatedState,
@@ -58,7 +59,7 @@ def run_round(
     """One round; see the module.
 
     Args:
-      recipe: The algorithm.
+      recipe_at: The algorithm, with the numbers of a state.
       task: The loss.
       key: The run's key; the same for all rounds.
       state: From `init_state` or the round before.
@@ -67,6 +68,7 @@ def run_round(
       schedule: For the span engine, of this plan, `[cycles, ...]`; None: dense.
       execution: How it is executed: clients side by side, devices.
     """
+    recipe = recipe_at(state)
     if plan is None:
         plan = make_plan(recipe.participation, recipe.order, key, state.round)
     if recipe.pooled and len(data.sizes) > 1:
@@ -74,7 +76,7 @@ def run_round(
     _check_population(recipe, data)
 
     def cycle(state, number):
-        now = Cycle(recipe, task, key, state, data, plan, number, execution)
+        now = Cycle(recipe, recipe_at, task, key, state, data, plan, number, execution)
         if schedule is None:
             return dense.run_cycle(now)
         return span.run_cycle(now, jax.tree.map(lambda x: x[number], schedule))

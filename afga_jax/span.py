@@ -60,15 +60,16 @@ def run_cycle(cycle: Cycle, schedule: Schedule) -> tuple[FederatedState, RoundIn
     # The last row takes what padding writes.
     table = jnp.zeros((schedule.rows + 1, len(start)), start.dtype)
     uploads = jnp.zeros((len(schedule.upload), len(start)), start.dtype)
-    form = functools.partial(_form, schedule)
-    copied = cycles.copied_data(cycle)
+    reads = (schedule.read_row, schedule.read_weight)
+    copied = (cycles.copied_data(cycle), cycle.shared, start)
 
     @jax.jit  # Traced once, for the shapes of the results and for the loop.
-    def step(inputs, data):
+    def step(inputs, copied):
         client, step, change, memory, batch = inputs
+        data, shared, start = copied
         model = unravel(start + change)
         increment, *rest = cycles.step_client(
-            cycle, step, client, model, memory, batch, data, client
+            cycle.given(shared), step, client, model, memory, batch, data, client
         )
         increment = increment._replace(shared=())
         if cumulative:
@@ -83,12 +84,12 @@ def run_cycle(cycle: Cycle, schedule: Schedule) -> tuple[FederatedState, RoundIn
         at = jax.tree.map(lambda x: x[number], _lanes(schedule))
         batches = cycles.sent_batches(cycle, at[1], at[0])
 
-        def run(lanes, table, memories, data):
+        def run(lanes, table, memories, reads, copied):
             (client, of_step, _, memory, first, count), batches = lanes
             inputs = (
                 client,
                 of_step,
-                form(table, first, count),
+                _form(reads, table, first, count),
                 rows.take(memories, memory),
                 batches,
             )
@@ -97,14 +98,14 @@ def run_cycle(cycle: Cycle, schedule: Schedule) -> tuple[FederatedState, RoundIn
             several = schedule.client.shape[1] > 1
             chunk = cycle.execution.chunk
             return over_clients(
-                lambda one: step(one, data),
+                lambda one: step(one, copied),
                 inputs,
                 chunk=chunk,
                 count=real if several else None,
             )
 
         increments, memory_now, *measured = over_lanes(
-            run, (at, batches), table, memories, copied, mesh=mesh
+            run, (at, batches), table, memories, reads, copied, mesh=mesh
         )
         row, memory = at[2:4]
         table = _write(table, row, increments)
@@ -113,7 +114,7 @@ def run_cycle(cycle: Cycle, schedule: Schedule) -> tuple[FederatedState, RoundIn
         uploads = jax.lax.fori_loop(
             schedule.finished[number],
             schedule.finished[number + 1],
-            functools.partial(_upload, schedule, form, table),
+            functools.partial(_upload, schedule, reads, table),
             uploads,
         )
         return table, uploads, memories, sums
@@ -153,21 +154,24 @@ def _lanes(schedule: Schedule) -> tuple[Array, ...]:
     )
 
 
-def _form(schedule: Schedule, table: Array, first: Array, count: Array) -> Array:
+def _form(
+    reads: tuple[Array, Array], table: Array, first: Array, count: Array
+) -> Array:
     """Σₖ cₖ·Dₖ for each lane, `[lanes, d]`, from its reads.
 
     Args:
-      schedule: Holds the reads.
+      reads: Rows that are read and their weights, `[reads]` each.
       table: Increments, `[rows, d]`.
       first: Where a lane's reads begin, `[lanes]`.
       count: How many they are, `[lanes]`.
     """
+    read_row, read_weight = reads
 
     def more(number, total):
         for place in range(_TOGETHER):
             at = number * _TOGETHER + place
-            row = schedule.read_row.at[first + at].get(mode="clip")
-            weight = schedule.read_weight.at[first + at].get(mode="clip")
+            row = read_row.at[first + at].get(mode="clip")
+            weight = read_weight.at[first + at].get(mode="clip")
             weight = jnp.where(at < count, weight, 0).astype(table.dtype)[:, None]
             # A row of no weight may be another client's, and that one's NaN its own.
             total += jnp.where(weight != 0, weight * _rows_at(table, row), 0)
@@ -205,10 +209,10 @@ def _write(table: Array, row: Array, increments: PyTree) -> Array:
     return table
 
 
-def _upload(schedule: Schedule, form, table: Array, number: Array, uploads: Array):
+def _upload(schedule: Schedule, reads, table: Array, number: Array, uploads: Array):
     """Forms one upload's change and puts it in its place."""
     first, count = schedule.upload_first[number], schedule.upload_count[number]
-    formed = form(table, first[None], count[None])
+    formed = _form(reads, table, first[None], count[None])
     return uploads.at[schedule.upload[number]].set(formed[0], mode="drop")
 
 

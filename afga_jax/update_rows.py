@@ -24,6 +24,7 @@ def update_rows(
     place: Array,
     count: Array | None,
     inputs: PyTree,
+    copied: PyTree,
     data: PyTree,
     *,
     in_blocks: bool = False,
@@ -34,14 +35,15 @@ def update_rows(
     """Steps the clients at some rows: adds to their models, replaces their memories.
 
     Args:
-      step: `(model, memory, input, data, row) -> (increment, memory, measured)`, for
-        one client.
+      step: `(model, memory, input, copied, data, row) -> (increment, memory,
+        measured)`, for one client. It closes over no array: devices would not have it.
       models: `[rows, ...]`, to which increments are added.
       memories: `[rows, ...]`.
       place: Rows of the clients that step, each at most once, `[listed]`; past the last
         row is padding.
       count: Only the first so many are real; None: all.
       inputs: Of each listed client, `[listed, ...]`.
+      copied: What all steps read.
       data: The clients'.
       in_blocks: Whether the data lie in blocks with the rows: then a step is given its
         device's block, and its row in it.
@@ -53,11 +55,11 @@ def update_rows(
       Models, memories, and the sums of what was measured, one for each device.
     """
 
-    def block(models, memories, read, data, place, count, inputs, usual=None):
+    def block(models, memories, read, data, place, count, inputs, copied, usual=None):
         """On one device, with places among its own rows."""
         at = lambda tree: rows.take(tree, place)  # noqa: E731
         increments, memory, measured = over_clients(
-            lambda one: step(*one[:3], data, one[3]),
+            lambda one: step(*one[:3], copied, data, one[3]),
             (at(models if read is None else read), at(memories), inputs, place),
             chunk=chunk,
             count=count,
@@ -68,22 +70,22 @@ def update_rows(
         return models, memories, jax.tree.map(lambda x: x.sum(0), measured)
 
     if mesh is None:
-        return block(models, memories, read, data, place, count, inputs)
+        return block(models, memories, read, data, place, count, inputs, copied)
     # How many of the list a device has on average.
     usual = -(-len(place) // blocks_of(mesh))
 
-    def here(models, memories, read, data, place, count, inputs):
+    def here(models, memories, read, data, place, count, inputs, copied):
         size = len(jax.tree.leaves(models)[0])
         local, order, number = _lying_here(size, place, count)
         inputs = rows.take(inputs, order)
         *updated, sums = block(
-            models, memories, read, data, local, number, inputs, usual
+            models, memories, read, data, local, number, inputs, copied, usual
         )
         return *updated, jax.tree.map(lambda x: x[None], sums)
 
-    in_specs = (ROWS, ROWS, ROWS, ROWS if in_blocks else COPIED, *[COPIED] * 3)
+    in_specs = (ROWS, ROWS, ROWS, ROWS if in_blocks else COPIED, *[COPIED] * 4)
     return over_blocks(here, mesh, in_specs, ROWS)(
-        models, memories, read, data, place, count, inputs
+        models, memories, read, data, place, count, inputs, copied
     )
 
 
@@ -148,6 +150,7 @@ def rows_from_blocks(
     place: Array,
     count: Array | None,
     inputs: PyTree,
+    copied: PyTree,
     *,
     chunk: int | None = None,
     mesh: Mesh,
@@ -155,12 +158,14 @@ def rows_from_blocks(
     """What each device computes from its block for some clients, on every device.
 
     Args:
-      function: `(own, row, input) -> result`, for one client and its row in the block.
+      function: `(own, row, input, copied) -> result`, for one client and its row in
+        the block.
       own: What lies in blocks.
       block: Rows of a block.
       place: Of the clients among all rows, `[listed]`.
       count: Only the first so many are real; None: all.
       inputs: Of each listed client, `[listed, ...]`.
+      copied: What all read.
       chunk: Clients that run side by side on a device; None: by platform.
       mesh: Devices that hold the blocks.
 
@@ -168,10 +173,10 @@ def rows_from_blocks(
       Results `[listed, ...]`.
     """
 
-    def here(own, place, count, inputs):
+    def here(own, place, count, inputs, copied):
         local, order, number = _lying_here(block, place, count)
         results = over_clients(
-            lambda one: function(own, *one),
+            lambda one: function(own, *one, copied),
             (local, rows.take(inputs, order)),
             chunk=chunk,
             count=number,
@@ -181,8 +186,8 @@ def rows_from_blocks(
         listed = rows.put(jax.tree.map(shape, results), at, results)
         return jax.lax.psum(listed, CLIENTS)
 
-    in_specs = (ROWS, COPIED, COPIED, COPIED)
-    return over_blocks(here, mesh, in_specs, COPIED)(own, place, count, inputs)
+    in_specs = (ROWS, *[COPIED] * 4)
+    return over_blocks(here, mesh, in_specs, COPIED)(own, place, count, inputs, copied)
 
 
 def over_clients(

@@ -124,8 +124,7 @@ def build(
         *,
         execution: Execution = Execution(),
     ) -> tuple[FederatedState, RoundInfo]:
-        now = recipe_at(state)
-        return run_round(now, task, key, state, data, plan, schedule, execution)
+        return run_round(recipe_at, task, key, state, data, plan, schedule, execution)
 
     shape = jax.eval_shape(plan, jax.random.key(0), 0)
     warn_if_nothing_mixes(recipe, shape.cycles.active.shape[-1])
