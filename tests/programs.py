@@ -142,12 +142,15 @@ def canonical(text: str) -> str:
 
 
 def difference(found: list[np.ndarray], expected: list[np.ndarray]) -> float:
-    """The largest, relative to the largest number of the same array."""
+    """The largest, relative to the largest number of the same array.
+
+    What is zero but for rounding, such as the spread of equal models, counts as zero.
+    """
     if [x.shape for x in found] != [x.shape for x in expected]:
         return np.inf
     worst = 0.0
     for a, b in zip(found, expected, strict=True):
-        scale = np.abs(b).max(initial=0) or 1.0
+        scale = max(np.abs(b).max(initial=0), 1e-15)
         worst = max(worst, float(np.abs(a - b).max(initial=0) / scale))
     return worst
 
