@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from afga_jax import memory, schedule, span
+from afga_jax import gradient, memory, schedule, span
 from afga_jax.algorithms import FederatedAlgorithm
 from afga_jax.cycle import is_stateful
 from afga_jax.execution import Execution
@@ -32,6 +32,9 @@ __all__ = ["Choice", "Planner", "alternative", "choose", "quick_to_compile"]
 
 # Numbers of a mixing matrix that schedules are made from in less than a second.
 _LARGEST_MATRIX = 2**22
+# Operations of a gradient, some milliseconds of a core; devices that share a slot wait
+# for each other for one or two.
+_WORTH_A_MEETING = 2**26
 # Rounds that are looked at: those that a run plans first anyway.
 _FIRST = range(8)
 
@@ -96,7 +99,10 @@ class Choice:
 
 
 def choose(
-    algorithm: FederatedAlgorithm, key: Array, execution: Execution = Execution()
+    algorithm: FederatedAlgorithm,
+    key: Array,
+    execution: Execution = Execution(),
+    data: ClientData | None = None,
 ) -> tuple[Choice, Planner]:
     """The engine of an algorithm, and what makes its plans and schedules.
 
@@ -104,6 +110,7 @@ def choose(
       algorithm: From `build`.
       key: The run's key, or several seeds'.
       execution: What was asked for; `auto`: by the rule.
+      data: The clients', for the size of a gradient; None: it is taken for large.
 
     Returns:
       The choice, with the account of both engines' memory where the span engine is
@@ -113,15 +120,16 @@ def choose(
     stateful = is_stateful(algorithm.recipe, outline.state.params)
     planner = Planner(algorithm, stateful=stateful)
     shares = _shares(execution)
+    # Without a mesh only CPU devices share gradients, and none where nobody mixes.
+    here = shares or _cpu_devices(algorithm, execution, data)
     dense = outline.dense(shares or 1)
     taken, reason = execution.engine, "as asked"
     if taken == "auto":
-        against = reason_for_dense(algorithm, key, execution, outline, planner)
+        against = reason_for_dense(algorithm, key, outline, planner, here)
         taken = "dense" if against else "span"
         reason = against or _reason_for_span(algorithm)
     if taken == "dense":
         return Choice("dense", reason, dense, devices=shares or 1), planner
-    here = _devices(execution)
     width = execution.slot_width or here * (1 if on_cpu() else 8)
     if shares and width % shares:
         raise ValueError(
@@ -157,24 +165,23 @@ def check_span(algorithm: FederatedAlgorithm) -> None:
 def reason_for_dense(
     algorithm: FederatedAlgorithm,
     key: Array,
-    execution: Execution,
     outline: Outline,
     planner: Planner,
+    devices: int,
 ) -> str | None:
     """The rule: why `auto` takes the dense engine; None: it takes the span engine.
 
     Args:
       algorithm: From `build`.
       key: The run's key, or several seeds'.
-      execution: Its devices matter.
       outline: Of the run.
       planner: Of the run; the first rounds' plans say who computes.
+      devices: That would share the gradients of a slot.
     """
     recipe = algorithm.recipe
     if reason := span.reason_against(recipe, outline.state.params):
         return reason
-    alone = execution.mesh is not None or _devices(execution) == 1
-    if isinstance(recipe.mixing, NoMixing) and alone:
+    if isinstance(recipe.mixing, NoMixing) and (outline.on_mesh or devices == 1):
         return "nobody mixes, so only a few hold a model"
     if _everybody_computes(algorithm, key, planner):
         return "everybody computes at every step"
@@ -196,9 +203,16 @@ def _shares(execution: Execution) -> int | None:
     return None if mesh is None else dict(mesh.shape).get(CLIENTS, 1)
 
 
-def _devices(execution: Execution) -> int:
-    """Devices that can share a slot: a mesh's, or all that a CPU is split into."""
-    return _shares(execution) or (jax.local_device_count() if on_cpu() else 1)
+def _cpu_devices(
+    algorithm: FederatedAlgorithm, execution: Execution, data: ClientData | None
+) -> int:
+    """CPU devices that share a slot: all, where gradients are worth a meeting."""
+    devices = jax.local_device_count() if on_cpu() else 1
+    if devices == 1 or execution.slot_width or data is None:
+        return devices
+    full_batch = algorithm.recipe.full_batch
+    work = gradient.count(algorithm.task, data, full_batch=full_batch)
+    return devices if work.operations >= _WORTH_A_MEETING else 1
 
 
 def _everybody_computes(

@@ -26,6 +26,7 @@ class Outline:
     Attributes:
       state: Shapes of one seed's.
       rows: Clients that hold a model in a cycle.
+      on_mesh: Whether a mesh was asked for.
     """
 
     def __init__(self, algorithm: FederatedAlgorithm, key: Array, execution: Execution):
@@ -34,7 +35,7 @@ class Outline:
         holders = jax.eval_shape(recipe.mixing.rows, plan)
         self.state = jax.eval_shape(algorithm.init, jax.random.key(0))
         self.rows = recipe.clustering.num_clients if holders is None else len(holders)
-        self._chunk = execution.chunk
+        self._chunk, self.on_mesh = execution.chunk, execution.mesh is not None
         own = memory.bytes_of((self.state.controls, self.state.clients))
         clients = algorithm.options.num_clients
         self._run = Run(

@@ -87,7 +87,7 @@ class Trainer:
         names = tuple(sorted(numbers))
         if names not in self._started:
             # Plans first: nothing can be traced before they are there.
-            self.choose(key)
+            self.choose(key, data)
             placed = self._placed_key(key)
             init = self._init.lower(placed, **numbers)
             with ThreadPoolExecutor(1) as beside:
@@ -118,7 +118,7 @@ class Trainer:
                 "call run several times, or raise capacity."
             )
         data = self._prepared(data)
-        self.choose(key)
+        self.choose(key, data)
         first, parts = int(np.ravel(state.round)[0]), []
         placed, state, data = self._placed(key, state, data)
         end = first + rounds
@@ -143,15 +143,17 @@ class Trainer:
             self._spread = (state, whole)
         return state, infos
 
-    def choose(self, key: Array) -> Choice:
+    def choose(self, key: Array, data: ClientData | None = None) -> Choice:
         """Decides on the engine, once; `run` does it by itself.
 
         Args:
           key: The run's.
+          data: The clients', as in `engine.choose`.
         """
         if self.choice is None:
             algorithm, mesh = self.algorithm, self.execution.mesh
-            self.choice, self._planner = engine.choose(algorithm, key, self.execution)
+            chosen = engine.choose(algorithm, key, self.execution, data)
+            self.choice, self._planner = chosen
             if mesh is not None:
                 blocks = self.choice.engine == "dense"
                 self._placement = placement(mesh, key, blocks=blocks)

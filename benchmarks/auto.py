@@ -104,7 +104,7 @@ def compared(cell: Cell, least: float, most: float) -> dict:
     """
     task, clients, _ = task_and_data(cell.model, cell.num_clients, "overlap")
     key, algorithm = jax.random.key(0), built(cell, task)
-    choice, _ = engine.choose(algorithm, key)
+    choice, _ = engine.choose(algorithm, key, data=clients)
     choice = choice.holding(clients, gradient.count(task, clients))
     runs = [choice.run] if choice.other is None else [choice.run, choice.other]
     row = {"auto": choice.engine, "reason": choice.reason}

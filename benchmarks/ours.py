@@ -40,7 +40,7 @@ class Contestant:
         )
         self._state = self._trainer.init(self._key)
         self._gradients = self._planned = self._rounds = 0
-        self.engine = str(self._trainer.choose(self._key))
+        self.engine = str(self._trainer.choose(self._key, self.problem.clients))
 
     def run(self, rounds: int) -> dict:
         """Seconds of some rounds, and the gradients that were computed."""

@@ -46,7 +46,7 @@ def fitting(training: Training) -> Choice:
     config, experiment = training.config, training.programs.experiment
     keys, algorithm = keys_of(config.seed, config.num_seeds), experiment.algorithm
     trainer = training.programs.trainer
-    choice = trainer.choose(keys)
+    choice = trainer.choose(keys, experiment.clients)
     parts = trainer.parts(experiment.clients)
     choice = choice.holding(experiment.clients, parts=parts)
     limit = memory.available()

@@ -87,7 +87,7 @@ class _Member(Training):
         self.diverged = False
         if not self.restore(self.states):
             self.start()
-        choice = programs.trainer.choose(self.keys)
+        choice = programs.trainer.choose(self.keys, programs.experiment.clients)
         facts = {**programs.experiment.facts, "engine": choice.record}
         self.writer.configure(config.to_dict(), facts=facts, **about)
         self.writer.resume(lambda row: row["round"] <= self.done)

@@ -108,6 +108,19 @@ def test_width_of_a_slot(monkeypatch):
     assert chosen(execution=Execution(slot_width=3)).width == 3
     monkeypatch.setattr(jax, "local_device_count", lambda: 4)
     assert (chosen().width, chosen().devices) == (4, 4)
+
+
+def test_devices_meet_only_for_gradients_that_are_worth_it(monkeypatch):
+    monkeypatch.setattr(jax, "local_device_count", lambda: 4)
+    data = toy.clients(100)
+    small, _ = engine.choose(built(), KEY, data=data)
+    assert (small.engine, small.devices) == ("span", 1)
+    # Where nobody mixes, devices are all that speaks for the span engine.
+    assert engine.choose(built("fedavg"), KEY, data=data)[0].engine == "dense"
+    large = gradient.Work(operations=2.0**26, bytes=0.0)
+    monkeypatch.setattr(gradient, "count", lambda *_, **__: large)
+    assert engine.choose(built(), KEY, data=data)[0].devices == 4
+    assert engine.choose(built("fedavg"), KEY, data=data)[0].engine == "span"
     narrow = chosen(execution=Execution(slot_width=6))
     assert (narrow.width, narrow.devices) == (6, 2)
     monkeypatch.setattr(engine, "on_cpu", lambda: False)
