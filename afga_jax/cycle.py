@@ -113,6 +113,8 @@ def is_stateful(recipe: Recipe, params: PyTree) -> bool:
 def mixing_at(cycle: Cycle, step: Array) -> Callable[[PyTree], PyTree]:
     """How everybody's rows are mixed at a step."""
     operator = cycle.recipe.mixing.at(cycle.plan, step, cycle.number)
+    if cycle.mesh is None:
+        return operator.apply
     return functools.partial(operator.apply, mesh=cycle.mesh)
 
 
