@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 import afga_jax
-from afga_jax import data, exchange, kernels, memory, models
+from afga_jax import data, memory, models
 from benchmarks import collectives
 from experiments import cores
 
@@ -47,9 +47,6 @@ def main() -> None:
             held, sent = measured(devices, args.num_clients, args.active, **options)
             shown = " | ".join(f"{sent.get(kind, 0):.3g}" for kind in _KINDS)
             print(f"| {devices} | {held / 1e6:.1f} | {shown} |", flush=True)
-    ring = kernels.ring(args.num_clients)
-    rows = [exchange.edges(ring, args.num_clients, count).rows for count in counts]
-    print(f"\nring, rows over all edges of blocks on {counts} devices: {rows}")
 
 
 def measured(
