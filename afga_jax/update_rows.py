@@ -122,25 +122,31 @@ def uploaded_rows(
     nobody: int,
     mesh: Mesh | None = None,
 ) -> tuple[PyTree, Array, Array]:
-    """What lies at some rows; on a mesh all rows, since none should move.
+    """What lies at some rows; on a mesh no row moves, so the order changes.
 
     Args:
       tree: `[rows, ...]`.
       place: Rows of the uploading clients, `[uploads]`; past the last row is padding.
       ids: Of the uploading clients, `[uploads]`.
       weights: Of the uploads.
-      nobody: The id of rows whose clients do not upload; their weight is zero.
-      mesh: Devices that share the rows.
+      nobody: The id of what fills up a device's list; its weight is zero.
+      mesh: Devices that share the rows: each takes out those that lie on it.
 
     Returns:
       Rows with their ids and weights.
     """
     if mesh is None:
         return rows.take(tree, place), ids, weights
-    count = len(jax.tree.leaves(tree)[0])
-    all_ids = jnp.full(count, nobody, ids.dtype).at[place].set(ids, mode="drop")
-    all_weights = jnp.zeros(count, weights.dtype).at[place].set(weights, mode="drop")
-    return tree, all_ids, all_weights
+
+    def here(tree, place, ids, weights):
+        size = len(jax.tree.leaves(tree)[0])
+        local, order, number = _lying_here(size, place, None)
+        real = jnp.arange(len(order)) < number
+        own_ids = jnp.where(real, ids[order], jnp.asarray(nobody, ids.dtype))
+        return rows.take(tree, local), own_ids, jnp.where(real, weights[order], 0)
+
+    in_specs = (ROWS, *[COPIED] * 3)
+    return over_blocks(here, mesh, in_specs, ROWS)(tree, place, ids, weights)
 
 
 def rows_from_blocks(

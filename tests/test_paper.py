@@ -145,7 +145,7 @@ class Pretended:
         facts = {"stand_in": False, "notes": []}
         return types.SimpleNamespace(config=config, facts=facts)
 
-    def programs(self, experiment, **options):
+    def programs(self, experiment, execution):
         same = experiment.config
         return types.SimpleNamespace(
             experiment=experiment, accept=lambda config: config == same

@@ -104,9 +104,9 @@ def trained(tmp_path_factory):
     """A real sweep, and how often programs were made for it."""
     out, made = tmp_path_factory.mktemp("sweep"), []
 
-    def counted(experiment, **options):
+    def counted(experiment, execution):
         made.append(experiment)
-        return programs(experiment, **options)
+        return programs(experiment, execution)
 
     programs = sweep.Programs
     with pytest.MonkeyPatch.context() as patch:
@@ -204,7 +204,7 @@ class Pretended:
         facts = {"stand_in": False, "notes": []}
         return types.SimpleNamespace(config=config, facts=facts)
 
-    def programs(self, experiment, **options):
+    def programs(self, experiment, execution):
         return types.SimpleNamespace(experiment=experiment, accept=lambda config: True)
 
     def run(self, config, out, **options):
