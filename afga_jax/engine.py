@@ -60,16 +60,6 @@ class Choice:
     devices: int = 1
 
     @property
-    def bytes(self) -> int:
-        """Predicted for client models and increments, on all devices."""
-        return self.run.models
-
-    @property
-    def other_bytes(self) -> int | None:
-        """The same for the other engine."""
-        return None if self.other is None else self.other.models
-
-    @property
     def record(self) -> dict[str, str | int]:
         """Settings of a run that make this choice again, on whatever machine."""
         if self.engine == "dense":
@@ -84,7 +74,7 @@ class Choice:
         Args:
           data: The clients'.
           work: Of a gradient; None: its memory stays out of the account.
-          parts: Blocks over devices that the data are dealt to; 1: they are copied.
+          parts: Blocks that the data lie in over devices; 1: they are copied.
         """
         more: dict[str, Any] = {"data": memory.bytes_of(data), "parts": parts}
         if work is not None:

@@ -11,11 +11,6 @@ def take(tree: PyTree, place: Array) -> PyTree:
     return jax.tree.map(lambda x: x.at[place].get(mode="clip"), tree)
 
 
-def take_or_zero(tree: PyTree, place: Array) -> PyTree:
-    """The rows at `place`; past the last row, zeros."""
-    return jax.tree.map(lambda x: x.at[place].get(mode="fill", fill_value=0), tree)
-
-
 def put(tree: PyTree, place: Array, new: PyTree) -> PyTree:
     """Replaces the rows at `place`; past the last row, nothing happens."""
     return jax.tree.map(lambda x, y: x.at[place].set(y, mode="drop"), tree, new)

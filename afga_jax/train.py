@@ -203,7 +203,7 @@ class Trainer:
             return key, state, data
         put = self._placement.put
         if self._copied is None or self._copied[0] is not data:
-            self._copied = (data, put("data", self._dealt(data)))
+            self._copied = (data, put("data", self._split(data)))
         kept, self._spread = self._spread, None
         if kept is not None and kept[0] is state:
             state = kept[1]
@@ -212,11 +212,11 @@ class Trainer:
         return self._placed_key(key), state, self._copied[1]
 
     def parts(self, data: ClientData) -> int:
-        """Blocks over devices that the data are dealt to; 1: they stay together."""
+        """Blocks that the data lie in over devices; 1: they stay together."""
         splits = can_be_split(data, self.algorithm.recipe)
         return blocks_of(self.execution.mesh) if splits else 1
 
-    def _dealt(self, data: ClientData) -> PyTree:
+    def _split(self, data: ClientData) -> PyTree:
         parts = self.parts(data)
         recipe = self.algorithm.recipe
         return data if parts == 1 else split(data, recipe, parts)

@@ -263,7 +263,7 @@ def test_a_ring_of_few_active_holds_less():
     ring = afga_jax.build("afga", task, num_clients=200, active=2, local_steps=8)
     choice, _ = engine.choose(ring, KEY)
     assert choice.engine == "span"
-    assert choice.bytes < choice.other_bytes
+    assert choice.run.models < choice.other.models
 
 
 def test_no_array_of_a_structured_round_has_the_size_of_the_population():
@@ -272,7 +272,7 @@ def test_no_array_of_a_structured_round_has_the_size_of_the_population():
     choice, make = engine.choose(algorithm, KEY, Execution("span"))
     shapes = [x[0].size for x in jax.tree.leaves(make(KEY, range(8)))]
     assert max(shapes) < 10_000
-    assert choice.bytes < choice.other_bytes / 1000
+    assert choice.run.models < choice.other.models / 1000
 
 
 @pytest.mark.parametrize("name", ["dsgd", "damsgrad"])
