@@ -23,11 +23,28 @@ from afga_jax.mixing import positions
 from afga_jax.participation import Plan
 from afga_jax.recipe import FederatedState, Memory, Model, Recipe, RoundInfo
 from afga_jax.typing import Array, Batch, ClientData, PyTree, Task
-from afga_jax.update_rows import rows_from_blocks, update_rows, uploaded_rows
+from afga_jax.update_rows import (
+    collected_rows,
+    rows_from_blocks,
+    update_rows,
+    uploaded_rows,
+)
 
 
 class Cycle(NamedTuple):
-    """Where in a round we are, and all that is fixed while its local steps run."""
+    """Where in a round we are, and all that is fixed while its local steps run.
+
+    Attributes:
+      recipe: The algorithm, with the numbers of the state.
+      recipe_at: Makes the recipe from a state.
+      task: The loss.
+      key: The run's key.
+      state: The state before this cycle.
+      data: The clients' data.
+      plan: Who takes part in the round.
+      number: The cycle's number in the round.
+      execution: How the round is computed.
+    """
 
     recipe: Recipe
     recipe_at: Callable[[FederatedState], Recipe]
@@ -74,6 +91,10 @@ class Cycle(NamedTuple):
             return None
         missing = -len(ids) % blocks_of(self.mesh)
         return jnp.pad(ids, (0, missing), constant_values=self._num_clients)
+
+    def rows_at(self, tree: PyTree, place: Array) -> PyTree:
+        """The rows at `place`, in that order; past the last, anything."""
+        return collected_rows(tree, place, self.mesh)
 
     @property
     def _num_clients(self) -> int:

@@ -19,7 +19,6 @@ from afga_jax.cycle import Cycle, fresh
 from afga_jax.mixing import positions
 from afga_jax.recipe import FederatedState, Memory, Model, RoundInfo
 from afga_jax.typing import Array, PyTree
-from afga_jax.update_rows import collected_rows
 
 
 def run_cycle(cycle: Cycle) -> tuple[FederatedState, RoundInfo]:
@@ -74,7 +73,7 @@ def _begin(cycle: Cycle, holders: Array | None, size: int) -> tuple[Model, Memor
     recipe, state = cycle.recipe, cycle.state
     own = state.clients if recipe.server is None else state.controls
     if holders is not None:
-        own = collected_rows(own, holders, cycle.mesh)
+        own = cycle.rows_at(own, holders)
     if recipe.server is None:
         return own
     return fresh(recipe, state.params, state.stats, own, size)
@@ -93,7 +92,7 @@ def _persist(cycle: Cycle, holders: Array | None, models: Model, memories: Memor
     state, num_clients = cycle.state, cycle.recipe.clustering.num_clients
     if holders is not None:
         order = jnp.argsort(holders)[:num_clients]
-        models, memories = collected_rows((models, memories), order, cycle.mesh)
+        models, memories = cycle.rows_at((models, memories), order)
     mean = lambda x: x.mean(0)  # noqa: E731
     params, stats = jax.tree.map(mean, (models.params, models.stats))
     delta = jax.tree.map(jnp.subtract, params, state.params)

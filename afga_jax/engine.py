@@ -110,7 +110,7 @@ def choose(
     stateful = is_stateful(algorithm.recipe, outline.state.params)
     planner = Planner(algorithm, stateful=stateful)
     shares = _shares(execution)
-    # Without a mesh only CPU devices share gradients, and none where nobody mixes.
+    # Without a mesh only the devices of a CPU share gradients.
     here = shares or _cpu_devices(algorithm, execution, data)
     dense = outline.dense(shares or 1)
     taken, reason = execution.engine, "as asked"
