@@ -1,13 +1,15 @@
 """Several runs side by side: one table, one figure.
 
     python -m experiments.compare RUN RUN ...
+    python -m experiments.compare CURVES.csv ...
     python -m experiments.compare --algos=fedamsgrad,afga,cafga --dataset=digits
 
-The first form reads the folders of runs. The second runs each algorithm into a folder
-of its own below --out, with all flags of the other commands, and goes on with what was
-interrupted. The table is printed; beside the runs, in --out, are
+The first form reads the folders of runs, the second the curves that an earlier
+comparison wrote. The third runs each algorithm into a folder of its own below --out,
+with all flags of the other commands, and goes on with what was interrupted. The table
+is printed; beside the runs, in --out, are
 
-    table.md  table.tex  table.csv  comparison.png
+    table.md  table.tex  table.csv  comparison.png  curves.csv
 """
 
 import sys
@@ -20,6 +22,7 @@ from absl import flags as absl_flags
 from afga_jax import ALGORITHMS, checks, record, report
 from afga_jax.platform import on_cpu
 from afga_jax.record import Run, write_text
+from afga_jax.report import curves_file
 from afga_jax.settings import resolve
 from experiments import command, cores, flags, runner
 from experiments.folder import RUNS
@@ -44,7 +47,7 @@ def compare(arguments: Sequence[str]) -> int:
         runs, failed = train(algorithms, given, out)
     else:
         out = Path(given.get("out", RUNS / "comparison"))
-        runs, failed = [record.read(folder) for folder in folders], False
+        runs, failed = _runs(folders), False
     for line in report.cautions(runs):
         command.say(f"warning: {line}")
     print(write(runs, out))
@@ -98,8 +101,16 @@ def write(runs: Sequence[Run], out: Path) -> str:
     texts = {kind: report.table(runs, kind) for kind in report.KINDS}
     for kind, text in texts.items():
         write_text(out / _FILES[kind], text)
+    write_text(out / "curves.csv", curves_file.text(runs))
     report.comparison(runs, out / "comparison.png")
     return texts["markdown"]
+
+
+def _runs(words: Sequence[str]) -> list[Run]:
+    """Runs from their folders, and from files of curves."""
+    files = [word for word in words if word.endswith(".csv")]
+    folders = [record.read(word) for word in words if word not in files]
+    return folders + curves_file.read(files)
 
 
 def _read(arguments: Sequence[str]) -> tuple[list[str], list[str], dict[str, Any]]:

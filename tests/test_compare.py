@@ -135,3 +135,32 @@ def test_one_that_diverges_does_not_stop_the_others(tmp_path, monkeypatch, capsy
     assert "in round 2 of seed 0" in said.err
     assert "| fedavg (diverged in round 2) |" in said.out
     assert "| fedprox" in said.out
+
+
+def test_curves_are_drawn_again_without_the_runs(trained, tmp_path, capsys):
+    out, _ = trained
+    assert command(out / "curves.csv", f"--out={tmp_path}") == 0
+    capsys.readouterr()
+    for name in ("curves.csv", "comparison.png"):
+        assert (tmp_path / name).exists()
+    assert (tmp_path / "curves.csv").read_text() == (out / "curves.csv").read_text()
+    before, after = (
+        list(csv.DictReader((folder / "table.csv").read_text().splitlines()))
+        for folder in (out, tmp_path)
+    )
+    assert [row["algorithm"] for row in after] == ["fedavg", "fedamsgrad"]
+    for one, other in zip(before, after, strict=True):
+        # Curves keep four digits of an accuracy.
+        assert float(one["accuracy"]) == pytest.approx(
+            float(other["accuracy"]), abs=0.01
+        )
+
+
+@pytest.mark.parametrize("content", [None, "method,seed\nafga,x\n", "a,b\n1,2\n"])
+def test_files_that_hold_no_curves(content, tmp_path, capsys):
+    path = tmp_path / "curves.csv"
+    if content is not None:
+        path.write_text(content)
+    assert command(path, f"--out={tmp_path / 'out'}") == 1
+    assert f"error: {path} holds no curves" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,84 @@
+"""Curves as a small CSV file, from which a figure can be drawn again without training.
+
+One line for each method, seed and evaluated round: test accuracy and loss, training
+loss, and the ledger's running totals.
+"""
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from afga_jax.record import RecordError, Row, Run
+from afga_jax.report.layout import csv_lines
+from afga_jax.report.results import labels
+
+# Digits after the point; totals are whole numbers.
+_COLUMNS = {
+    "test_accuracy": 4,
+    "test_loss": 6,
+    "train_loss": 6,
+    "gradients_total": 0,
+    "gossip_messages_total": 0,
+    "uploads_total": 0,
+    "bytes_total": 0,
+    "hours": 3,
+}
+_NAMES = ("method", "seed", "round")
+
+
+def text(runs: Sequence[Run]) -> str:
+    """The curves of some runs as CSV.
+
+    >>> row = {"seed": 0, "round": 1, "test_accuracy": 0.5, "bytes_total": 8.0}
+    >>> print(text([Run({"algo": "afga"}, [row])]), end="")
+    method,seed,round,test_accuracy,bytes_total
+    afga,0,1,0.5,8
+    """
+    rows = [
+        {"method": label, "seed": row["seed"], "round": row["round"], **_measured(row)}
+        for run, label in zip(runs, labels(runs), strict=True)
+        for row in run.metrics
+    ]
+    # What no run has, such as the accuracy of a regression, has no column.
+    kept = [name for name in _COLUMNS if any(row[name] is not None for row in rows)]
+    return csv_lines([{name: row[name] for name in (*_NAMES, *kept)} for row in rows])
+
+
+def read(paths: Sequence[str | Path]) -> list[Run]:
+    """Runs from files of curves, one for each method, with all of its seeds.
+
+    Raises:
+      RecordError: A file is missing, or is no file of curves.
+    """
+    rows: dict[str, list[Row]] = {}
+    for path in map(Path, paths):
+        try:
+            with path.open(newline="") as file:
+                for line in csv.DictReader(file):
+                    row = {name: _number(name, line[name]) for name in line if name}
+                    rows.setdefault(row.pop("method"), []).append(row)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RecordError(
+                f"{path} holds no curves ({error!r}), but it must be a CSV file with "
+                f"the columns {', '.join(_NAMES)} and some of {', '.join(_COLUMNS)}: "
+                "give one that experiments.compare wrote."
+            ) from error
+    done = {"finished": True}
+    return [Run({"algo": name}, some, summary=done) for name, some in rows.items()]
+
+
+def _measured(row: Row) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, digits in _COLUMNS.items():
+        value = row.get(name)
+        found[name] = value if value is None else round(value, digits or None)
+    return found
+
+
+def _number(name: str, cell: str) -> Any:
+    if name == "method":
+        return cell
+    if name in ("seed", "round"):
+        return int(cell)
+    return float(cell) if cell else None
