@@ -136,6 +136,9 @@ def test_runs_at_smoke_scale(command, tmp_path, monkeypatch):
         assert sweep.sweep([name, *arguments, *more]) == 0
     elif name == "compare" and "--algos" in command:
         assert compare.compare([name, *arguments, *more]) == 0
+    elif name == "compare" and command.endswith(".csv'"):
+        files = [str(file) for word in arguments for file in ROOT.glob(word)]
+        assert compare.compare([name, *files, more[-1]]) == 0
     elif name == "compare":
         folders = [tmp_path / word for word in arguments]
         for folder in folders:
