@@ -4,7 +4,6 @@ An algorithm is a recipe of four choices: who takes part, how a client steps, wh
 with whom, and what the server does with the mean change.
 """
 
-from afga_jax import clustering, kernels, mixing, participation, server, topology
 from afga_jax.algorithms import (
     ALGORITHMS,
     FederatedAlgorithm,
@@ -13,12 +12,10 @@ from afga_jax.algorithms import (
     compose,
     defaults,
 )
-from afga_jax.evaluate import evaluate
-from afga_jax.execution import Execution
-from afga_jax.kernels import gossip
-from afga_jax.recipe import FederatedState, Recipe, RoundInfo
-from afga_jax.seeds import over_seeds
-from afga_jax.server import (
+from afga_jax.gossip import kernels, mixing, topology
+from afga_jax.gossip.kernels import gossip
+from afga_jax.optimizers import corrections, server
+from afga_jax.optimizers.server import (
     average,
     fedadagrad,
     fedadam,
@@ -26,8 +23,15 @@ from afga_jax.server import (
     fedamsgrad,
     fedyogi,
 )
-from afga_jax.train import Trainer, fit
-from afga_jax.trained import load
+from afga_jax.population import clustering
+from afga_jax.population import sampling as participation
+from afga_jax.recipe import FederatedState, Recipe, RoundInfo
+from afga_jax.rounds.execution import Execution
+from afga_jax.runs.load import load
+from afga_jax.training import ledger
+from afga_jax.training.evaluate import evaluate
+from afga_jax.training.seeds import over_seeds
+from afga_jax.training.trainer import Trainer, fit
 from afga_jax.typing import Batch, ClientData, Task
 
 __version__ = "0.1.0"
@@ -48,6 +52,7 @@ __all__ = [
     "build",
     "clustering",
     "compose",
+    "corrections",
     "defaults",
     "evaluate",
     "fedadagrad",
@@ -58,6 +63,7 @@ __all__ = [
     "fit",
     "gossip",
     "kernels",
+    "ledger",
     "load",
     "mixing",
     "over_seeds",

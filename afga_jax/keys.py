@@ -49,21 +49,21 @@ def place_key(
     """
     words = [jnp.asarray(x, jnp.uint32) for x in (cycle, step, purpose)]
     cycle, step, purpose = words
-    place = (((cycle << _STEP_BITS) + step) << _PURPOSE_BITS) + purpose
-    return jax.random.fold_in(jax.random.fold_in(key, round), place)
+    position = (((cycle << _STEP_BITS) + step) << _PURPOSE_BITS) + purpose
+    return jax.random.fold_in(jax.random.fold_in(key, round), position)
 
 
 def batch_key(
     key: Array, round: Array, cycle: Array | int, step: Array, client: Array
 ) -> Array:
     """The key with which a client draws its batch at one local step."""
-    place = place_key(key, Purpose.BATCH, round, cycle, step)
-    return jax.random.fold_in(place, client)
+    step_key = place_key(key, Purpose.BATCH, round, cycle, step)
+    return jax.random.fold_in(step_key, client)
 
 
 def dropout_key(
     key: Array, round: Array, cycle: Array | int, step: Array, client: Array
 ) -> Array:
     """The key of a client's other randomness (dropout) at one local step."""
-    place = place_key(key, Purpose.DROPOUT, round, cycle, step)
-    return jax.random.fold_in(place, client)
+    step_key = place_key(key, Purpose.DROPOUT, round, cycle, step)
+    return jax.random.fold_in(step_key, client)

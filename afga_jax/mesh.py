@@ -1,4 +1,4 @@
-"""Meshes of devices: their axes, how they are made, and where client rows lie on them.
+"""Devices: the platform that is compiled for, meshes, and where client rows lie.
 
 Axis `clients` shares the clients of a run, axis `seeds` its seeds. Arrays with a
 leading axis of clients lie in blocks: equal numbers of rows, in order, one block for
@@ -19,6 +19,17 @@ SEEDS, CLIENTS = "seeds", "clients"
 AXES = (SEEDS, CLIENTS)
 #: Rows in blocks, and a copy on every device.
 ROWS, COPIED = PartitionSpec(CLIENTS), PartitionSpec()
+
+
+def on_cpu() -> bool:
+    """Whether programs are compiled for CPUs, which compute one client at a time.
+
+    Code that is chosen while a program is traced asks here; nothing else asks JAX. A
+    layer that has a form for each platform uses `jax.lax.platform_dependent` instead,
+    which chooses when the program is lowered: then a machine without an accelerator can
+    lower for one.
+    """
+    return jax.default_backend() == "cpu"
 
 
 def blocks_of(mesh: Mesh | None) -> int:

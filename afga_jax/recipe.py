@@ -5,11 +5,11 @@ from typing import NamedTuple
 import optax
 from flax import struct
 
-from afga_jax.clustering import Clustering
-from afga_jax.corrections import Correction, Steps
-from afga_jax.local import LocalOptimizer
-from afga_jax.mixing import Mixing
-from afga_jax.participation import Order, Participation
+from afga_jax.gossip.mixing import Mixing
+from afga_jax.optimizers.client import LocalOptimizer
+from afga_jax.optimizers.corrections import Correction, Steps
+from afga_jax.population.clustering import Clustering
+from afga_jax.population.sampling import Order, Participation
 from afga_jax.typing import Array, PyTree
 
 

@@ -6,19 +6,19 @@ import jax.numpy as jnp
 from afga_jax.typing import Array, PyTree
 
 
-def take(tree: PyTree, place: Array) -> PyTree:
-    """The rows at `place`; past the last row, the last one."""
-    return jax.tree.map(lambda x: x.at[place].get(mode="clip"), tree)
+def take(tree: PyTree, rows: Array) -> PyTree:
+    """Picks rows by their numbers; past the last row, the last one."""
+    return jax.tree.map(lambda x: x.at[rows].get(mode="clip"), tree)
 
 
-def put(tree: PyTree, place: Array, new: PyTree) -> PyTree:
-    """Replaces the rows at `place`; past the last row, nothing happens."""
-    return jax.tree.map(lambda x, y: x.at[place].set(y, mode="drop"), tree, new)
+def put(tree: PyTree, rows: Array, new: PyTree) -> PyTree:
+    """Replaces rows; past the last row, nothing happens."""
+    return jax.tree.map(lambda x, y: x.at[rows].set(y, mode="drop"), tree, new)
 
 
-def add(tree: PyTree, place: Array, change: PyTree) -> PyTree:
-    """Adds to the rows at `place`; past the last row, nothing happens."""
-    return jax.tree.map(lambda x, y: x.at[place].add(y, mode="drop"), tree, change)
+def add(tree: PyTree, rows: Array, change: PyTree) -> PyTree:
+    """Adds to rows; past the last row, nothing happens."""
+    return jax.tree.map(lambda x, y: x.at[rows].add(y, mode="drop"), tree, change)
 
 
 def repeat(tree: PyTree, count: int) -> PyTree:

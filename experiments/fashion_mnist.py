@@ -1,10 +1,6 @@
-"""Trains on Fashion-MNIST as HA-Fed does: shards, a small CNN.
+"""Trains on Fashion-MNIST as HA-Fed does: shards, a small CNN."""
 
-python -m experiments.fashion_mnist --algo=hafed_partial
-python -m experiments.fashion_mnist --algo=fedamsgrad --model=convmixer
-"""
-
-from experiments import runner
+from afga_jax.runs.main import start
 
 if __name__ == "__main__":
-    runner.main("fashion_mnist", __doc__)
+    start("fashion_mnist")

@@ -1,10 +1,6 @@
-"""Trains on MNIST as FedCluster does: devices with a major class, clusters in turns.
+"""Trains on MNIST as FedCluster does: a major class each, clusters in turns."""
 
-python -m experiments.mnist --algo=fedcluster
-python -m experiments.mnist --algo=fedavg --rho_device=0.9
-"""
-
-from experiments import runner
+from afga_jax.runs.main import start
 
 if __name__ == "__main__":
-    runner.main("mnist", __doc__)
+    start("mnist")

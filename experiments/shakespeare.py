@@ -1,10 +1,6 @@
-"""Predicts the next character of Shakespeare's roles, dealt to clients.
+"""Predicts the next character of Shakespeare's roles, dealt to clients."""
 
-python -m experiments.shakespeare --algo=afga
-python -m experiments.shakespeare --algo=fedavg --partition=natural --num_clients=1129
-"""
-
-from experiments import runner
+from afga_jax.runs.main import start
 
 if __name__ == "__main__":
-    runner.main("shakespeare", __doc__)
+    start("shakespeare")

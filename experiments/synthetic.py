@@ -1,10 +1,6 @@
-"""Minimises a problem whose optimum is known, or `--dataset=logistic`, `gaussians`.
+"""Minimises a quadratic, or `--dataset=logistic`, `gaussians`: optimum known."""
 
-python -m experiments.synthetic --algo=afga --sigma_g=2
-python -m experiments.synthetic --algo=hafed --dataset=gaussians --local_global
-"""
-
-from experiments import runner
+from afga_jax.runs.main import start
 
 if __name__ == "__main__":
-    runner.main("quadratic", __doc__)
+    start("synthetic")

@@ -17,16 +17,25 @@ from afga_jax.algorithms import (  # isort: skip
 )
 from afga_jax.algorithms.compose import compose, warn_if_nothing_mixes
 from afga_jax.algorithms.options import NUMBERS, Options, make_options
-from afga_jax.algorithms.registry import ALGORITHMS, Algorithm, defaults, lookup
-from afga_jax.execution import Execution
-from afga_jax.participation import Plan, make_plan
+from afga_jax.algorithms.registry import (
+    ALGORITHMS,
+    FAMILIES,
+    Algorithm,
+    defaults,
+    family,
+    lookup,
+    traits,
+)
+from afga_jax.population.sampling import Plan, make_plan
 from afga_jax.recipe import FederatedState, Recipe, RoundInfo
-from afga_jax.rounds import init_state, run_round
-from afga_jax.schedule import Schedule
+from afga_jax.rounds.execution import Execution
+from afga_jax.rounds.round import init_state, run_round
+from afga_jax.rounds.span.schedule import Schedule
 from afga_jax.typing import Array, ClientData, Task
 
 __all__ = [
     "ALGORITHMS",
+    "FAMILIES",
     "FederatedAlgorithm",
     "Options",
     "afga",
@@ -35,9 +44,11 @@ __all__ = [
     "corrected",
     "decentralized",
     "defaults",
+    "family",
     "fedcluster",
     "fedopt",
     "hafed",
+    "traits",
 ]
 
 
@@ -50,8 +61,7 @@ class FederatedAlgorithm(NamedTuple):
       plan: `(key, round) -> Plan`: who takes part in a round; works in and out of jit.
       round: `(key, state, data, plan=None, schedule=None, *, execution=Execution()) ->
         (state, info)`; `key` is the run's key, the same for all rounds. With a schedule
-        (`afga_jax.engine`) the span engine runs it, otherwise the dense one; `Trainer`
-        decides by itself.
+        the span engine runs it, otherwise the dense one; `Trainer` decides by itself.
       recipe: The choices that make the algorithm.
       recipe_at: `(state) -> Recipe`: the same with the numbers of a state and of its
         round, traced or not.

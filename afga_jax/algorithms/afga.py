@@ -10,7 +10,7 @@ from afga_jax.algorithms.registry import defaults
 from afga_jax.recipe import Recipe
 
 
-@defaults(local_lr=2.0, server_lr=0.01)
+@defaults(theory="afga", local_lr=2.0, server_lr=0.01)
 def afga(options: Options) -> Recipe:
     """AFGA: M re-sampled clients compute at each step, all N mix over a ring."""
     return compose(
@@ -18,13 +18,13 @@ def afga(options: Options) -> Recipe:
     )
 
 
-@defaults(local_lr=2.0, server_lr=0.01, num_clusters=5)
+@defaults(theory="afga", local_lr=2.0, server_lr=0.01, num_clusters=5)
 def cafga(options: Options) -> Recipe:
     """CAFGA: AFGA with the sampling and the ring inside each of K clusters."""
     return afga(options)
 
 
-@defaults(local_lr=2.0, server_lr=0.01)
+@defaults(like="afga", theory="afga", local_lr=2.0, server_lr=0.01)
 def afga_adapted(options: Options) -> Recipe:
     """AFGA(a): only the selected clients mix, over a new ring at each step.
 
@@ -41,7 +41,7 @@ def afga_adapted(options: Options) -> Recipe:
     )
 
 
-@defaults(local_lr=2.0, server_lr=0.01, num_clusters=5)
+@defaults(like="cafga", theory="afga", local_lr=2.0, server_lr=0.01, num_clusters=5)
 def cafga_adapted(options: Options) -> Recipe:
     """CAFGA(a): AFGA(a) inside each of K clusters."""
     return afga_adapted(options)

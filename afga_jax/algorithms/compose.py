@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 import optax
 
-from afga_jax import corrections, local, mixing, participation
 from afga_jax.algorithms.options import Options
-from afga_jax.clustering import Clustering
-from afga_jax.corrections import Correction
-from afga_jax.kernels import as_kernels
-from afga_jax.local import LocalOptimizer
-from afga_jax.mixing import Mixing
+from afga_jax.gossip import mixing
+from afga_jax.gossip.kernels import as_kernels
+from afga_jax.gossip.mixing import Mixing
+from afga_jax.optimizers import client, corrections
+from afga_jax.optimizers.client import LocalOptimizer
+from afga_jax.optimizers.corrections import Correction
+from afga_jax.population import sampling
+from afga_jax.population.clustering import Clustering
 from afga_jax.recipe import Recipe
 
 
@@ -62,7 +64,7 @@ def compose(
     recipe = Recipe(
         clustering=clusters,
         participation=_participation(options, clusters, compute, chosen),
-        order=participation.together(clusters.num_clusters),
+        order=sampling.together(clusters.num_clusters),
         optimizer=_local(options, optimizer),
         correction=correction or corrections.none(),
         mixing=mixes,
@@ -88,20 +90,20 @@ def warn_if_nothing_mixes(recipe: Recipe, width: int) -> None:
 
 def _participation(
     options: Options, clusters: Clustering, compute: str, chosen: np.ndarray
-) -> participation.Participation:
+) -> sampling.Participation:
     steps = options.local_steps
-    kinds: dict[str, Callable[..., participation.Participation]] = {
-        "fixed": participation.fixed,
-        "resampled": participation.resampled,
-        "everyone": participation.everyone,
+    kinds: dict[str, Callable[..., sampling.Participation]] = {
+        "fixed": sampling.fixed,
+        "resampled": sampling.resampled,
+        "everyone": sampling.everyone,
         "bernoulli": functools.partial(
-            participation.bernoulli, probability=options.active_prob
+            sampling.bernoulli, probability=options.active_prob
         ),
     }
     drawn = kinds[compute](clusters, chosen, steps)
     if options.client_steps is None:
         return drawn
-    return participation.limited(drawn, options.client_steps, clusters.num_clients)
+    return sampling.limited(drawn, options.client_steps, clusters.num_clients)
 
 
 def _mixing(
@@ -131,7 +133,7 @@ def _local(options: Options, default: LocalOptimizer | None) -> LocalOptimizer:
     if given is None and default is not None:
         return default
     if given is None or isinstance(given, str):
-        given = local.by_name(
+        given = client.by_name(
             given or "sgd",
             options.local_lr,
             momentum=options.momentum,
@@ -145,11 +147,11 @@ def _local(options: Options, default: LocalOptimizer | None) -> LocalOptimizer:
             "transformation, or a function from the learning rate to one: for example "
             "optax.adam(1e-3)."
         )
-    return local.from_optax(given)
+    return client.from_optax(given)
 
 
 def _check_correction(recipe: Recipe, correction: Correction | None) -> None:
-    if recipe.correction.personal and not isinstance(recipe.mixing, mixing.NoMixing):
+    if recipe.correction.personal and recipe.mixing.mixes:
         raise ValueError(
             "topology sets mixing, but the correction (control variates, FedDyn) needs "
             "it to be 'none': a mixed model has not moved by its client's own steps. "

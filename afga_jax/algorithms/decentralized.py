@@ -4,11 +4,11 @@ A round is `local_steps` steps, our choice; the mean of the models is evaluated.
 compute N gradients per step where AFGA computes M.
 """
 
-from afga_jax import local
 from afga_jax.algorithms.compose import compose
 from afga_jax.algorithms.options import Options
 from afga_jax.algorithms.registry import defaults
-from afga_jax.mixing import PeriodicAverage
+from afga_jax.gossip.mixing import PeriodicAverage
+from afga_jax.optimizers import client
 from afga_jax.recipe import Recipe
 
 
@@ -21,14 +21,14 @@ def dsgd(options: Options) -> Recipe:
     return _serverless(options)
 
 
-@defaults(local_lr=0.001)
+@defaults(uses=("b3",), local_lr=0.001)
 def dadam(options: Options) -> Recipe:
     """DAdam, x ← Wx − η·m/√v̂. Reference: Nazari et al., 2019.
 
     With another `local_optimizer` it is DSGD that mixes before the step.
     """
     o = options
-    optimizer = local.dadam(o.local_lr, o.b1, o.b2, o.b3, o.eps)
+    optimizer = client.dadam(o.local_lr, o.b1, o.b2, o.b3, o.eps)
     return _serverless(options, optimizer=optimizer, mix_first=True)
 
 
@@ -39,11 +39,11 @@ def damsgrad(options: Options) -> Recipe:
     With another `local_optimizer` it is DSGD that mixes before the step.
     """
     o = options
-    optimizer = local.damsgrad(o.local_lr, o.b1, o.b2, o.eps)
+    optimizer = client.damsgrad(o.local_lr, o.b1, o.b2, o.eps)
     return _serverless(options, optimizer=optimizer, mix_first=True)
 
 
-@defaults(local_lr=0.1)
+@defaults(uses=("pga_period",), local_lr=0.1)
 def pga(options: Options) -> Recipe:
     """Gossip SGD with periodic global averaging. Reference: Chen et al., 2021.
 

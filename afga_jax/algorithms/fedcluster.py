@@ -5,11 +5,17 @@ Reference: Chen et al., FedCluster, 2020, Algorithm 1.
 
 from afga_jax.algorithms.options import Options
 from afga_jax.algorithms.registry import defaults, lookup
-from afga_jax.participation import in_turns
+from afga_jax.population.sampling import in_turns
 from afga_jax.recipe import Recipe
 
 
-@defaults(local_lr=0.01, server_lr=1.0, num_clusters=10, local_steps=20)
+@defaults(
+    uses=("inner", "shuffle"),
+    local_lr=0.01,
+    server_lr=1.0,
+    num_clusters=10,
+    local_steps=20,
+)
 def fedcluster(options: Options) -> Recipe:
     """FedCluster around any algorithm with a server (`inner`).
 

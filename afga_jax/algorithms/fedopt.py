@@ -3,11 +3,11 @@
 Each function returns a `Recipe`; see `afga_jax.algorithms.build` for the options.
 """
 
-from afga_jax import server
 from afga_jax.algorithms.compose import compose
 from afga_jax.algorithms.options import Options
 from afga_jax.algorithms.registry import defaults
-from afga_jax.clustering import single
+from afga_jax.optimizers import server
+from afga_jax.population.clustering import single
 from afga_jax.recipe import Recipe
 
 
@@ -26,29 +26,29 @@ def fedamsgrad(options: Options) -> Recipe:
 @defaults(local_lr=1.0, server_lr=0.01)
 def fedams(options: Options) -> Recipe:
     """FedAMS: AMSGrad with max(v̂, v, ε). Reference: Wang, Lin and Chen, 2022."""
-    made = server.fedams(options.server_lr, options.b1, options.b2, options.eps)
-    return compose(options, compute="fixed", server=made)
+    optimizer = server.fedams(options.server_lr, options.b1, options.b2, options.eps)
+    return compose(options, compute="fixed", server=optimizer)
 
 
 @defaults(local_lr=1.0, server_lr=0.01)
 def fedadam(options: Options) -> Recipe:
     """FedAdam. Reference: Reddi et al., 2020."""
-    made = server.fedadam(options.server_lr, options.b1, options.b2, options.eps)
-    return compose(options, compute="fixed", server=made)
+    optimizer = server.fedadam(options.server_lr, options.b1, options.b2, options.eps)
+    return compose(options, compute="fixed", server=optimizer)
 
 
 @defaults(local_lr=1.0, server_lr=0.01)
 def fedyogi(options: Options) -> Recipe:
     """FedYogi. Reference: Reddi et al., 2020."""
-    made = server.fedyogi(options.server_lr, options.b1, options.b2, options.eps)
-    return compose(options, compute="fixed", server=made)
+    optimizer = server.fedyogi(options.server_lr, options.b1, options.b2, options.eps)
+    return compose(options, compute="fixed", server=optimizer)
 
 
 @defaults(local_lr=1.0, server_lr=0.01, b1=0.0)
 def fedadagrad(options: Options) -> Recipe:
     """FedAdagrad. Reference: Reddi et al., 2020."""
-    made = server.fedadagrad(options.server_lr, options.b1, options.eps)
-    return compose(options, compute="fixed", server=made)
+    optimizer = server.fedadagrad(options.server_lr, options.b1, options.eps)
+    return compose(options, compute="fixed", server=optimizer)
 
 
 @defaults(local_lr=0.1, server_lr=1.0)

@@ -11,7 +11,14 @@ from afga_jax.algorithms.registry import defaults
 from afga_jax.recipe import Recipe
 
 
-@defaults(local_lr=0.1, server_lr=0.01, num_clusters=4, local_steps=48)
+@defaults(
+    like="hafed_partial",
+    theory="hafed",
+    local_lr=0.1,
+    server_lr=0.01,
+    num_clusters=4,
+    local_steps=48,
+)
 def hafed(options: Options) -> Recipe:
     """HA-Fed with full participation (Algorithm 1): everybody uploads."""
     return compose(
@@ -24,7 +31,12 @@ def hafed(options: Options) -> Recipe:
 
 
 @defaults(
-    local_lr=0.1, server_lr=0.01, num_clusters=4, local_steps=48, participation=0.25
+    theory="hafed",
+    local_lr=0.1,
+    server_lr=0.01,
+    num_clusters=4,
+    local_steps=48,
+    participation=0.25,
 )
 def hafed_partial(options: Options) -> Recipe:
     """HA-Fed with partial participation (Algorithm 2): m of each cluster upload."""
@@ -34,6 +46,9 @@ def hafed_partial(options: Options) -> Recipe:
 
 
 @defaults(
+    like="hafed_partial",
+    theory="hafed",
+    uses=("active_prob",),
     local_lr=0.1,
     server_lr=0.01,
     num_clusters=4,

@@ -9,9 +9,9 @@ import numpy as np
 import optax
 
 from afga_jax import checks
-from afga_jax import clustering as clusterings
-from afga_jax.clustering import Clustering
 from afga_jax.keys import MAX_STEPS
+from afga_jax.population import clustering as clusterings
+from afga_jax.population.clustering import Clustering
 
 
 def _number(default: float, **bounds) -> Any:

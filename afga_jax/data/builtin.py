@@ -7,6 +7,7 @@ from afga_jax.data.clients import Clients, from_arrays
 from afga_jax.data.dataset import Dataset
 from afga_jax.data.partition import by_client
 
+# Every fifth sample of a class is for testing.
 _TEST_EVERY = 5
 
 
@@ -52,9 +53,9 @@ def gaussians(
     units) and 0.5 (of 4), ten points each and full batches: `full(client)`.
 
     Args:
-      variance: Covariance is this times the identity.
-      points: Samples per client.
-      batch_size: Samples per batch, for those who do not use full batches.
+      variance: Variance of both coordinates.
+      points: Number of samples per client.
+      batch_size: Number of samples per batch, for those who do not use full batches.
       seed: Seed of the draw.
 
     Returns:
@@ -72,5 +73,5 @@ def gaussians(
     labels = np.repeat(np.arange(2), points)
     noise = np.random.default_rng(seed).normal(size=(2 * points, 2))
     inputs = np.eye(2)[labels] + np.sqrt(variance) * noise
-    held = by_client(labels)
-    return from_arrays(inputs, labels.astype(np.int32), held, batch_size=batch_size)
+    targets = labels.astype(np.int32)
+    return from_arrays(inputs, targets, by_client(labels), batch_size=batch_size)

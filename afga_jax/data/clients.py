@@ -15,12 +15,16 @@ from flax import struct
 
 from afga_jax import checks
 from afga_jax.data import samples
-from afga_jax.data.assignment import Assignment, Stored, check_client
-from afga_jax.data.blocks import dealt
 from afga_jax.data.dataset import Dataset
-from afga_jax.data.draws import below
+from afga_jax.data.partition.assignment import (
+    Assignment,
+    Stored,
+    check_client,
+    in_blocks,
+)
 from afga_jax.typing import Array, Batch, PyTree
 
+# Images that are normalised at a time.
 _CHUNK = 100
 
 
@@ -31,7 +35,7 @@ class Clients:
     Attributes:
       source: What a sample looks like (`Arrays`, `Images`, `Windows`).
       assignment: Who holds which samples (`Stored`, `Computed`, `Ranges`).
-      batch_size: Samples per batch.
+      batch_size: Number of samples per batch.
     """
 
     source: samples.Source
@@ -44,7 +48,7 @@ class Clients:
 
     @property
     def sizes(self) -> Any:
-        """Samples of each client; indexable with client ids, not always an array."""
+        """Number of samples of each client; indexable with client ids."""
         return self.assignment.sizes
 
     def indices(self, client: Array) -> Array:
@@ -57,8 +61,8 @@ class Clients:
         """A batch drawn uniformly, with replacement, from the client's own samples.
 
         Args:
-          key: Already unique to the round, the step and the client.
-          client: The client's id.
+          key: Random key that is unique to the round, the step and the client.
+          client: Id of the client.
 
         Returns:
           `batch_size` samples, augmented where the source does so.
@@ -66,13 +70,13 @@ class Clients:
         client = self._checked(client)
         draw_key, source_key = jax.random.split(key)
         bits = jax.random.bits(draw_key, (self.batch_size,), jnp.uint32)
-        position = below(bits, self.assignment.size(client))
+        position = samples.below(bits, self.assignment.size(client))
         chosen = self.assignment.sample(client, position)
         return self.source.take(chosen, source_key)
 
     def full(self, client: Array) -> Batch:
         """All samples of the client, padded with its own, never augmented."""
-        client = self._checked(client)
+        client = jnp.asarray(client)
         batch = self.source.take(self.indices(client))
         real = jnp.arange(self.assignment.capacity) < self.assignment.size(client)
         return batch._replace(mask=real.astype(jnp.float32))
@@ -87,16 +91,16 @@ class Clients:
         return listed and isinstance(self.source, samples.Arrays | samples.Images)
 
     def in_blocks(self, blocks: np.ndarray) -> "Clients":
-        """The same in blocks over devices, on the host (`afga_jax.client_blocks`).
+        """The same data in blocks over devices, on the host.
 
         Args:
-          blocks: The clients of each device, `[devices, rows]`.
+          blocks: Ids of the clients of each device, `[devices, rows]`.
 
         Returns:
-          Every array has the devices' parts one after another.
+          Data whose arrays have the devices' blocks one after another.
         """
         assignment = cast(Stored, jax.tree.map(np.asarray, self.assignment))
-        local, chosen = dealt(assignment, blocks)
+        local, chosen = in_blocks(assignment, blocks)
         source = cast(samples.Arrays | samples.Images, self.source)
         return Clients(source.in_blocks(chosen), local, self.batch_size)
 
@@ -120,7 +124,7 @@ def client_data(
     Args:
       source: What a sample looks like.
       assignment: Who holds which samples.
-      batch_size: Samples per batch; clients may hold fewer.
+      batch_size: Number of samples per batch; clients may hold fewer.
 
     Returns:
       The data.
@@ -136,19 +140,15 @@ def client_data(
 
 
 def from_arrays(
-    inputs: PyTree,
-    targets: PyTree,
-    assignment: Assignment,
-    *,
-    batch_size: int,
+    inputs: PyTree, targets: PyTree, assignment: Assignment, *, batch_size: int
 ) -> Clients:
     """One's own samples, as they are.
 
     Args:
-      inputs: A tree of arrays `[samples, ...]`.
-      targets: A tree of arrays `[samples, ...]`.
+      inputs: What the model sees, a tree of arrays `[samples, ...]`.
+      targets: What it should answer, a tree of arrays `[samples, ...]`.
       assignment: Who holds which samples.
-      batch_size: Samples per batch.
+      batch_size: Number of samples per batch.
 
     Returns:
       The data.
@@ -157,8 +157,8 @@ def from_arrays(
       >>> import numpy as np
       >>> from afga_jax.data import partition
       >>> inputs, labels = np.eye(4, dtype=np.float32), np.array([0, 1, 1, 0])
-      >>> held = partition.by_client(np.array([0, 0, 1, 1]))
-      >>> data = from_arrays(inputs, labels, held, batch_size=8)
+      >>> assignment = partition.by_client(np.array([0, 0, 1, 1]))
+      >>> data = from_arrays(inputs, labels, assignment, batch_size=8)
       >>> data.batch(jax.random.key(0), 1).inputs.shape, data.sizes.tolist()
       ((8, 4), [2, 2])
     """
@@ -168,25 +168,20 @@ def from_arrays(
             f"inputs and targets have lengths {sorted(lengths)}; give one input and "
             "one target per sample."
         )
-    return client_data(
-        samples.Arrays(inputs, targets), assignment, batch_size=batch_size
-    )
+    source = samples.Arrays(inputs, targets)
+    return client_data(source, assignment, batch_size=batch_size)
 
 
 def from_dataset(
-    dataset: Dataset,
-    assignment: Assignment,
-    *,
-    batch_size: int,
-    augment: bool = False,
+    dataset: Dataset, assignment: Assignment, *, batch_size: int, augment: bool = False
 ) -> Clients:
     """The training images of a data set, normalised by their own channels.
 
     Args:
-      dataset: Its training split is what clients hold.
+      dataset: Data set whose training split the clients hold.
       assignment: Who holds which samples.
-      batch_size: Samples per batch.
-      augment: Crop with a pad of 4 and flip, inside the draw of a batch.
+      batch_size: Number of samples per batch.
+      augment: Whether the images of a batch are cropped with a pad of 4 and flipped.
 
     Returns:
       The data.
@@ -202,8 +197,8 @@ def held_out(dataset: Dataset, limit: int | None = None) -> Batch:
     """The test images of a data set, normalised like its training images.
 
     Args:
-      dataset: Has a test split.
-      limit: How many at most, evenly spaced; None: all.
+      dataset: Data set whose test split is taken.
+      limit: Largest number of images, evenly spaced; None: all of them.
 
     Returns:
       Inputs float `[tests, height, width, channels]` and targets `[tests]`.
@@ -223,8 +218,8 @@ def held_out(dataset: Dataset, limit: int | None = None) -> Batch:
         np.tile(x, (1, 1, images.shape[2], 1)) for x in on_host.scale_and_shift
     )
     inputs = np.empty(images.shape, scale.dtype)
-    for at in range(0, len(inputs), _CHUNK):
-        chunk = inputs[at : at + _CHUNK]
-        np.multiply(images[at : at + _CHUNK], scale, out=chunk)
+    for start in range(0, len(inputs), _CHUNK):
+        chunk = inputs[start : start + _CHUNK]
+        np.multiply(images[start : start + _CHUNK], scale, out=chunk)
         chunk -= shift
     return Batch(jnp.asarray(inputs), source.targets)

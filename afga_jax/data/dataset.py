@@ -16,11 +16,13 @@ class Dataset:
     equal lengths and on labels within the classes.
 
     Attributes:
-      name: What people call it, e.g. `"cifar10"`.
-      train_inputs: `[train, ...]`; images are uint8 `[train, height, width, channels]`.
-      train_targets: Labels in `[0, num_classes)`, int32 `[train]`.
-      test_inputs: `[test, ...]`, of the same sample shape and type.
-      test_targets: int32 `[test]`.
+      name: Name of the data set, e.g. `"cifar10"`.
+      train_inputs: Training samples, `[train, ...]`; images are uint8 `[train, height,
+        width, channels]`.
+      train_targets: Labels of the training samples in `[0, num_classes)`, int32
+        `[train]`.
+      test_inputs: Test samples of the same shape and type, `[test, ...]`.
+      test_targets: Labels of the test samples, int32 `[test]`.
       num_classes: Number of classes.
       label_names: One name per class; empty: the classes are named by their number.
 
@@ -41,55 +43,47 @@ class Dataset:
     label_names: tuple[str, ...] = ()
 
     def __post_init__(self):
-        names = self.label_names or range(self.num_classes)
-        object.__setattr__(self, "label_names", tuple(str(name) for name in names))
         for split in ("train", "test"):
             inputs = np.asarray(getattr(self, f"{split}_inputs"))
             targets = np.asarray(getattr(self, f"{split}_targets"))
+            where = f"{self.name}, {split} split"
+            check_labels(targets, self.num_classes, where)
+            if len(inputs) != len(targets):
+                raise ValueError(
+                    f"{where}: {len(inputs)} inputs but {len(targets)} targets; give "
+                    "one target per input."
+                )
             object.__setattr__(self, f"{split}_inputs", inputs)
-            check_labels(targets, self.num_classes, f"{self.name}, {split} split")
             object.__setattr__(self, f"{split}_targets", targets.astype(np.int32))
-        self.validate()
+        train, test = self.train_inputs, self.test_inputs
+        if len(train) == 0:
+            raise ValueError(f"{self.name}: the training split is empty; give samples.")
+        if (train.shape[1:], train.dtype) != (test.shape[1:], test.dtype):
+            raise ValueError(
+                f"{self.name}: training inputs are {train.dtype}{train.shape[1:]} per "
+                f"sample, test inputs {test.dtype}{test.shape[1:]}; make them alike."
+            )
+        names = tuple(str(name) for name in self.label_names or range(self.num_classes))
+        if len(names) != self.num_classes:
+            raise ValueError(
+                f"{self.name}: {len(names)} label names for {self.num_classes} "
+                "classes; give one name per class."
+            )
+        object.__setattr__(self, "label_names", names)
 
     @functools.cached_property
     def channel_statistics(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation of the training images, see `samples`."""
         return channel_statistics(self.train_inputs)
 
-    def validate(self) -> None:
-        """Raises a ValueError unless lengths, shapes, labels and names fit together."""
-        for split in ("train", "test"):
-            inputs = getattr(self, f"{split}_inputs")
-            targets = getattr(self, f"{split}_targets")
-            where = f"{self.name}, {split} split"
-            if len(inputs) != len(targets):
-                raise ValueError(
-                    f"{where}: {len(inputs)} inputs but {len(targets)} targets; give "
-                    "one target per input."
-                )
-            check_labels(targets, self.num_classes, where)
-        if len(self.train_inputs) == 0:
-            raise ValueError(f"{self.name}: the training split is empty; give samples.")
-        train, test = self.train_inputs, self.test_inputs
-        if (train.shape[1:], train.dtype) != (test.shape[1:], test.dtype):
-            raise ValueError(
-                f"{self.name}: training inputs are {train.dtype}{train.shape[1:]} per "
-                f"sample, test inputs {test.dtype}{test.shape[1:]}; make them alike."
-            )
-        if len(self.label_names) != self.num_classes:
-            raise ValueError(
-                f"{self.name}: {len(self.label_names)} label names for "
-                f"{self.num_classes} classes; give one name per class."
-            )
-
 
 def check_labels(targets: np.ndarray, num_classes: int, where: str) -> None:
     """Raises a ValueError unless `targets` are integers in `[0, num_classes)`.
 
     Args:
-      targets: Labels, `[samples]`.
+      targets: Labels of the samples, `[samples]`.
       num_classes: Number of classes.
-      where: What the labels belong to, for the message.
+      where: Name of what the labels belong to, for the message.
     """
     targets = np.asarray(targets)
     if num_classes < 1:

@@ -2,7 +2,7 @@
 
 A source turns indices of samples into a `Batch`, inside compiled code. The data stays
 on the device as it was given, images as uint8 and a text as one string of codes; what
-the model sees is made for the batch alone.
+the model sees is computed for the batch alone.
 """
 
 import dataclasses
@@ -14,7 +14,6 @@ import numpy as np
 from flax import struct
 
 from afga_jax import checks
-from afga_jax.data.draws import below
 from afga_jax.typing import Array, Batch, PyTree
 
 # Images whose sums are taken at a time: few enough for 32-bit sums of squares.
@@ -26,7 +25,7 @@ class Source(Protocol):
 
     @property
     def num_samples(self) -> int:
-        """How many samples there are."""
+        """Number of samples."""
 
     def take(self, samples: Array, key: Array | None = None) -> Batch:
         """The samples of those indices; with a key, augmented at random."""
@@ -37,8 +36,8 @@ class Arrays:
     """Samples given as they are.
 
     Attributes:
-      inputs: A tree of arrays `[samples, ...]`.
-      targets: A tree of arrays `[samples, ...]`.
+      inputs: What the model sees, a tree of arrays `[samples, ...]`.
+      targets: What it should answer, a tree of arrays `[samples, ...]`.
     """
 
     inputs: PyTree
@@ -49,7 +48,7 @@ class Arrays:
         return min(len(leaf) for leaf in jax.tree.leaves((self.inputs, self.targets)))
 
     def in_blocks(self, samples: np.ndarray) -> "Arrays":
-        """Some samples of each device, `[devices, samples]`, one after another."""
+        """The samples `[devices, samples]` of the devices, one device after another."""
         flat = samples.reshape(-1)
         return jax.tree.map(lambda leaf: np.asarray(leaf)[flat], self)
 
@@ -70,11 +69,11 @@ class Images:
     reference code of the papers does, that is before normalisation.
 
     Attributes:
-      inputs: uint8 `[samples, height, width, channels]`.
-      targets: int32 `[samples]`.
-      mean: `[channels]`, in units of the full range.
-      std: `[channels]`.
-      pad: How far a random crop may move; 0: no crop.
+      inputs: Pixels, uint8 `[samples, height, width, channels]`.
+      targets: Labels, int32 `[samples]`.
+      mean: Mean of each channel in units of the full range, `[channels]`.
+      std: Standard deviation of each channel in the same units, `[channels]`.
+      pad: Number of pixels by which a random crop may move; 0: no crop.
       flip: Whether half of the images are mirrored left to right.
     """
 
@@ -90,7 +89,7 @@ class Images:
         return len(self.targets)
 
     def in_blocks(self, samples: np.ndarray) -> "Images":
-        """Some images of each device, `[devices, samples]`, one after another."""
+        """The images `[devices, samples]` of the devices, one device after another."""
         flat, devices = samples.reshape(-1), len(samples)
         return dataclasses.replace(
             self,
@@ -124,7 +123,7 @@ class Images:
 
     @property
     def scale_and_shift(self) -> tuple[Array, Array]:
-        """Of x = scale·pixel − shift, both `[1, 1, 1, channels]`."""
+        """Scale and shift of x = scale·pixel − shift, both `[1, 1, 1, channels]`."""
         scale = (1 / (255 * self.std)).reshape(1, 1, 1, -1)
         return scale, (self.mean / self.std).reshape(1, 1, 1, -1)
 
@@ -137,7 +136,7 @@ class Windows:
 
     Attributes:
       text: Codes of all characters, uint8 `[characters]`.
-      length: Characters per window.
+      length: Number of characters per window.
     """
 
     text: Any
@@ -148,10 +147,10 @@ class Windows:
         return len(self.text) - self.length
 
     def take(self, samples: Array, key: Array | None = None) -> Batch:
-        """The windows that start there; there is nothing to augment."""
+        """The windows that start at those indices; there is nothing to augment."""
         del key
-        places = samples[:, None] + jnp.arange(self.length + 1)[None]
-        codes = self.text[places].astype(jnp.int32)
+        positions = samples[:, None] + jnp.arange(self.length + 1)[None]
+        codes = self.text[positions].astype(jnp.int32)
         return Batch(codes[:, :-1], codes[:, -1])
 
 
@@ -166,11 +165,12 @@ def images(
     """Images on the device, normalised per channel.
 
     Args:
-      inputs: uint8 `[samples, height, width, channels]`.
-      targets: `[samples]`.
-      mean: `[channels]`; None: of these images. Test images take the training's.
-      std: `[channels]`; None: of these images.
-      augment: Crop with a pad of 4 and flip, as for CIFAR.
+      inputs: Pixels, uint8 `[samples, height, width, channels]`.
+      targets: Labels, `[samples]`.
+      mean: Mean of each channel, `[channels]`; None: that of these images. Test images
+        need the training images' own.
+      std: Standard deviation of each channel, `[channels]`; None: that of these images.
+      augment: Whether images are cropped with a pad of 4 and flipped, as for CIFAR.
 
     Returns:
       The source.
@@ -202,17 +202,17 @@ def channel_statistics(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     From sums of whole numbers, so they are exact and need no wider copy of the images.
 
     Args:
-      inputs: uint8 `[samples, height, width, channels]`.
+      inputs: Pixels, uint8 `[samples, height, width, channels]`.
 
     Returns:
-      Two float64 arrays `[channels]`.
+      Means and standard deviations, both float64 `[channels]`.
     """
     pixels = inputs[0].size
     total, squares = np.zeros(pixels, np.uint64), np.zeros(pixels, np.uint64)
     for start in range(0, len(inputs), _IMAGES):
-        some = inputs[start : start + _IMAGES].reshape(-1, pixels).astype(np.uint32)
-        total += some.sum(0, dtype=np.uint32)
-        squares += np.einsum("ij,ij->j", some, some)
+        chunk = inputs[start : start + _IMAGES].reshape(-1, pixels).astype(np.uint32)
+        total += chunk.sum(0, dtype=np.uint32)
+        squares += np.einsum("ij,ij->j", chunk, chunk)
     count = inputs.size // inputs.shape[-1]
     total, squares = (x.reshape(-1, inputs.shape[-1]).sum(0) for x in (total, squares))
     mean = total / (255 * count)
@@ -225,9 +225,9 @@ def cropped(images: Array, offsets: Array, pad: int) -> Array:
     """Moves each image within a black frame.
 
     Args:
-      images: `[samples, height, width, channels]`.
-      offsets: Top left corner in the padded image, `[samples, 2]`, 0 to 2·pad.
-      pad: Width of the frame.
+      images: Images to move, `[samples, height, width, channels]`.
+      offsets: Top left corner in the padded image, 0 to 2·pad, `[samples, 2]`.
+      pad: Width of the frame in pixels.
 
     Returns:
       Images of the same shape.
@@ -244,10 +244,37 @@ def flipped(images: Array, mirror: Array) -> Array:
     """Mirrors the marked images left to right.
 
     Args:
-      images: `[samples, height, width, channels]`.
-      mirror: bool `[samples]`.
+      images: Images to mirror, `[samples, height, width, channels]`.
+      mirror: Which images are mirrored, bool `[samples]`.
 
     Returns:
       Images of the same shape.
     """
     return jnp.where(jnp.expand_dims(mirror, (1, 2, 3)), images[:, :, ::-1], images)
+
+
+def below(bits: Array, bound: Array | int) -> Array:
+    """⌊bits · bound / 2³²⌋: random numbers from 0 up to, and without, `bound`.
+
+    As even as 2³² values can be divided by `bound`: some numbers get one more. One set
+    of bits is enough, where `jax.random.randint` splits a key and draws two: on CPU
+    each of these takes a tenth of a second to compile.
+
+    Args:
+      bits: Random bits, uint32, all values equally likely.
+      bound: Number that no result reaches, up to 2³¹; broadcast against `bits`.
+
+    Returns:
+      Random numbers, int32, of the shape of `bits`.
+
+    Example:
+      >>> below(jnp.array([0, 2**31, 2**32 - 1], jnp.uint32), 10).tolist()
+      [0, 5, 9]
+    """
+    bound = jnp.asarray(bound).astype(jnp.uint32)
+    # The upper half of the 64-bit product, from products of 16-bit halves.
+    high, low = bits >> 16, bits & 0xFFFF
+    bound_high, bound_low = bound >> 16, bound & 0xFFFF
+    first = high * bound_low + (low * bound_low >> 16)
+    second = low * bound_high + (first & 0xFFFF)
+    return (high * bound_high + (first >> 16) + (second >> 16)).astype(jnp.int32)

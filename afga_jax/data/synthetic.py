@@ -25,10 +25,10 @@ class Problem(NamedTuple):
     """Client data, the loss on it, and the answer.
 
     Attributes:
-      data: Equal numbers of samples for every client.
-      task: Its parameters are one vector `[dimension]`, starting at zero.
-      optimum: x*, float64 `[dimension]`.
-      minimum: f(x*).
+      data: Data of all clients, with equal numbers of samples.
+      task: Loss whose parameters are one vector `[dimension]`, starting at zero.
+      optimum: Minimiser x*, float64 `[dimension]`.
+      minimum: Minimum f(x*).
     """
 
     data: Clients
@@ -58,15 +58,15 @@ def quadratic(
     is a displacement of the samples' centres, and so is the same at every x.
 
     Args:
-      num_clients: N.
+      num_clients: Number of clients, N.
       dimension: Length of x.
-      sigma_g: σ_g.
-      sigma: σ.
+      sigma_g: Heterogeneity σ_g.
+      sigma: Gradient noise σ of one sample.
       condition: Largest over smallest of the curvatures' mean.
-      spread: Clients' curvatures differ from it by up to this share; 0: all alike, and
-        then local steps do not move the fixed point of averaging.
-      client_size: Samples of every client, n.
-      batch_size: Samples per batch.
+      spread: Largest relative difference of a client's curvatures from that mean; 0:
+        all alike, and then local steps do not move the fixed point of averaging.
+      client_size: Number of samples of every client, n.
+      batch_size: Number of samples per batch.
       seed: Seed of the problem.
 
     Returns:
@@ -94,8 +94,8 @@ def quadratic(
     pulls = (gradients[:, None] + noise).reshape(-1, dimension)
     centres = optimum - pulls / curvatures
     minimum = 0.5 * np.sum(curvatures * (optimum - centres) ** 2, axis=1).mean()
-    held = by_client(np.repeat(np.arange(num_clients), client_size))
-    data = from_arrays(curvatures, centres, held, batch_size=batch_size)
+    owners = by_client(np.repeat(np.arange(num_clients), client_size))
+    data = from_arrays(curvatures, centres, owners, batch_size=batch_size)
     return Problem(data, _task(_quadratic_losses, dimension), optimum, float(minimum))
 
 
@@ -120,13 +120,14 @@ def logistic(
     which places x* within 1e-12/λ.
 
     Args:
-      num_clients: N.
+      num_clients: Number of clients, N.
       dimension: Length of x.
-      sigma_g: σ_g; None: as the data has it, all clients drawing from one distribution.
-      sigma: σ; None: as the data has it.
-      regulariser: λ.
-      client_size: Samples of every client, n.
-      batch_size: Samples per batch.
+      sigma_g: Heterogeneity σ_g; None: that of clients which all draw from one
+        distribution.
+      sigma: Gradient noise σ of one sample; None: that of the drawn samples.
+      regulariser: Weight λ of the penalty.
+      client_size: Number of samples of every client, n.
+      batch_size: Number of samples per batch.
       seed: Seed of the problem.
 
     Returns:
@@ -146,9 +147,9 @@ def logistic(
     pulls = -(weights * labels)[:, None] * features + regulariser * optimum
     pulls = pulls.reshape(num_clients, client_size, dimension)
     tilt = _tilt(pulls, sigma_g, sigma)
-    held = by_client(np.repeat(np.arange(num_clients), client_size))
+    owners = by_client(np.repeat(np.arange(num_clients), client_size))
     inputs = {"features": features, "tilt": tilt.reshape(-1, dimension)}
-    data = from_arrays(inputs, labels, held, batch_size=batch_size)
+    data = from_arrays(inputs, labels, owners, batch_size=batch_size)
 
     def losses(x: Array, batch: Batch) -> Array:
         margins = batch.targets * (batch.inputs["features"] @ x)
@@ -189,11 +190,11 @@ def _scaled(vectors: np.ndarray, size: float) -> np.ndarray:
 
 def _tilt(pulls: np.ndarray, sigma_g: float | None, sigma: float | None) -> np.ndarray:
     """What the samples' gradients `[N, n, d]` lack of what the dials want."""
-    shared = pulls.mean(axis=1)
-    noise = pulls - shared[:, None]
+    means = pulls.mean(axis=1)
+    noise = pulls - means[:, None]
     tilt = np.zeros_like(pulls)
     if sigma_g is not None:
-        tilt += (_scaled(shared, sigma_g) - shared)[:, None]
+        tilt += (_scaled(means, sigma_g) - means)[:, None]
     if sigma is not None:
         tilt += _scaled(noise, sigma) - noise
     return tilt

@@ -5,18 +5,22 @@ the plain reference; `apply` does the same without an n × n array where the str
 is known, and `spectral_gap()` uses the closed form there.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from afga_jax import checks, topology
-from afga_jax.mesh import blocks_of
-from afga_jax.platform import on_cpu
+from afga_jax import checks
+from afga_jax.gossip import topology
+from afga_jax.gossip.messages import Traffic, of_matrix
+from afga_jax.gossip.stencil import WrappedGrid, wrapped_grid
+from afga_jax.mesh import blocks_of, on_cpu
+from afga_jax.population.clustering import Clustering
 from afga_jax.typing import PyTree
 
 
@@ -25,7 +29,7 @@ def gossip(matrix: jax.Array, tree: PyTree) -> PyTree:
 
     Args:
       matrix: W, `[n, n]`.
-      tree: Leaves are `[n, ...]`.
+      tree: Arrays of one row per client, `[n, ...]`.
 
     >>> mixed = gossip(topology.ring(3), {"w": jnp.array([0.0, 3.0, 6.0])})
     >>> print(mixed["w"])
@@ -38,33 +42,79 @@ def gossip(matrix: jax.Array, tree: PyTree) -> PyTree:
     return jax.tree.map(mix, tree)
 
 
-class Kernel(Protocol):
-    """The mixing of one cluster of `n` clients."""
+def by_cluster(mix: Callable[[PyTree], PyTree], tree: PyTree, count: int) -> PyTree:
+    """A mixing of `[count, n, ...]`, applied to leaves that are `[count · n, ...]`."""
+    split = lambda x: x.reshape(count, -1, *x.shape[1:])  # noqa: E731
+    mixed = mix(jax.tree.map(split, tree))
+    return jax.tree.map(lambda x, like: x.reshape(like.shape), mixed, tree)
 
-    @property
-    def n(self) -> int:
-        """How many."""
 
+class Kernel(ABC):
+    """The mixing of one cluster.
+
+    A kind of kernel defines `n`, `apply`, `matrix` and `spectral_gap`. All else follows
+    from these; a kind with more structure has its own closed forms.
+
+    Attributes:
+      n: Number of clients in the cluster.
+    """
+
+    n: int
+
+    @abstractmethod
     def apply(self, tree: PyTree) -> PyTree:
-        """W applied to every leaf."""
+        """W applied to every leaf, `[n, ...]`."""
 
+    @abstractmethod
     def matrix(self) -> np.ndarray:
         """W, `[n, n]`."""
 
+    @abstractmethod
     def spectral_gap(self) -> float:
         """ρ = ‖W − 11ᵀ/n‖₂."""
 
+    def messages(self) -> Traffic:
+        """The messages of one mixing step.
+
+        >>> ring(50).messages(), Star(50).messages()
+        (Traffic(messages=100, serial=2), Traffic(messages=98, serial=49))
+        """
+        return of_matrix(self.matrix())
+
+    def in_clusters(self, tree: PyTree, count: int, mesh: Mesh | None = None) -> PyTree:
+        """The same mixing in each of `count` clusters, for leaves `[count · n, ...]`.
+
+        Devices of a mesh share the rows where `fits_blocks` says that they can.
+        """
+        if count == 1:
+            return self.apply(tree)
+        return by_cluster(jax.vmap(self.apply), tree, count)
+
+    def fits_blocks(self, count: int, blocks: int) -> bool:
+        """Whether so many devices can share the rows of so many clusters."""
+        return count % blocks == 0
+
+    def grid(self, clustering: Clustering, mixes: np.ndarray) -> WrappedGrid | None:
+        """The clusters as grids that wrap around, where W is a mean of shifts of them.
+
+        Args:
+          clustering: Clusters that all mix by this kernel.
+          mixes: Whether clients mix after each local step, `[steps]`.
+        """
+        return None
+
 
 @dataclass(frozen=True)
-class Shifts:
+class Shifts(Kernel):
     """Equal weights on shifted copies of a grid that wraps around.
 
     Ring, torus and exponential graphs: x ← mean over offsets of roll(x, offset). W is
     normal and diagonal in the Fourier basis, so ρ is the largest |λ| but the first.
 
     Attributes:
-      shape: Of the grid; n is the product.
-      offsets: One tuple per shifted copy.
+      shape: Lengths of the grid's axes; n is their product.
+      offsets: Shift of each copy along the axes.
+      make_matrix: W from the lengths of the axes.
     """
 
     shape: tuple[int, ...]
@@ -72,27 +122,43 @@ class Shifts:
     make_matrix: Callable[..., np.ndarray]
 
     @property
-    def n(self) -> int:
+    def n(self) -> int:  # type: ignore[override]
         return int(np.prod(self.shape))
 
     def apply(self, tree):
         return self.in_clusters(tree, 1)
 
-    def in_clusters(self, tree: PyTree, count: int, mesh: Mesh | None = None) -> PyTree:
-        """The same mixing in each of several clusters, whose rows follow each other.
+    def matrix(self):
+        return self.make_matrix(*self.shape)
 
-        Args:
-          tree: Leaves are `[count · n, ...]`.
-          count: Clusters.
-          mesh: Devices that share the rows.
-        """
+    def spectral_gap(self):
+        stencil = np.zeros(self.shape)
+        for offset in self.offsets:
+            stencil[tuple(np.mod(offset, self.shape))] += 1 / len(self.offsets)
+        eigenvalues = np.abs(np.fft.fftn(stencil)).ravel()
+        return float(max(eigenvalues[1:], default=0.0))
+
+    def messages(self):
+        shifts = {tuple(np.mod(o, self.shape).tolist()) for o in self.offsets}
+        degree = sum(any(shift) for shift in shifts)
+        return Traffic(self.n * degree, degree)
+
+    def grid(self, clustering, mixes):
+        return wrapped_grid(clustering, self.shape, self.offsets, mixes)
+
+    def fits_blocks(self, count, blocks):
+        return True
+
+    def in_clusters(self, tree, count, mesh=None):
         shifted = self._picked if mesh is None and on_cpu() else self._rolled
 
         def mix(x):
             # By differences, so that where all agree nothing changes, not even by
             # rounding.
-            moves = [shifted(x, o, count, mesh) - x for o in self.offsets if any(o)]
-            return x + sum(moves, jnp.zeros((), x.dtype)) * (1 / len(self.offsets))
+            increments = [
+                shifted(x, o, count, mesh) - x for o in self.offsets if any(o)
+            ]
+            return x + sum(increments, jnp.zeros((), x.dtype)) * (1 / len(self.offsets))
 
         return jax.tree.map(mix, tree)
 
@@ -125,23 +191,20 @@ class Shifts:
         rows = np.arange(count * self.n, dtype=np.int32).reshape(count, *self.shape)
         return np.roll(rows, offset, tuple(range(1, rows.ndim))).ravel()
 
-    def matrix(self):
-        return self.make_matrix(*self.shape)
 
-    def spectral_gap(self):
-        stencil = np.zeros(self.shape)
-        for offset in self.offsets:
-            place = tuple(np.mod(offset, self.shape))
-            stencil[place] += 1 / len(self.offsets)
-        eigenvalues = np.abs(np.fft.fftn(stencil)).ravel()
-        return float(max(eigenvalues[1:], default=0.0))
+@dataclass(frozen=True)
+class _OfMean(Kernel):
+    """A mixing that is made from the mean of all, which devices can share."""
+
+    n: int
+
+    def fits_blocks(self, count, blocks):
+        return count == 1 or super().fits_blocks(count, blocks)
 
 
 @dataclass(frozen=True)
-class Average:
+class Average(_OfMean):
     """The balanced complete graph: everybody gets the mean; ρ = 0."""
-
-    n: int
 
     def apply(self, tree):
         return jax.tree.map(lambda x: jnp.broadcast_to(_mean(x)[None], x.shape), tree)
@@ -152,12 +215,13 @@ class Average:
     def spectral_gap(self):
         return 0.0
 
+    def messages(self):
+        return Traffic(self.n * (self.n - 1), self.n - 1)
+
 
 @dataclass(frozen=True)
-class Star:
+class Star(_OfMean):
     """Hub and leaves: the hub gets the mean, a leaf ((n−1)·leaf + hub)/n."""
-
-    n: int
 
     def apply(self, tree):
         def mix(x):
@@ -172,15 +236,18 @@ class Star:
     def spectral_gap(self):
         return 1 - 1 / self.n if self.n > 2 else 0.0
 
+    def messages(self):
+        return Traffic(2 * (self.n - 1), self.n - 1)
+
 
 @dataclass(frozen=True, eq=False)
-class Matrix:
+class Matrix(Kernel):
     """Any doubly stochastic matrix, by the einsum."""
 
     weights: np.ndarray
 
     @property
-    def n(self) -> int:
+    def n(self) -> int:  # type: ignore[override]
         return len(self.weights)
 
     def apply(self, tree):
@@ -191,6 +258,16 @@ class Matrix:
 
     def spectral_gap(self):
         return topology.spectral_gap(self.weights)
+
+
+@dataclass(frozen=True)
+class _Adapted(Kernel):
+    """The methods of a kernel whose class is not derived from `Kernel`."""
+
+    n: int
+    apply: Any = None
+    matrix: Any = None
+    spectral_gap: Any = None
 
 
 def ring(n: int) -> Kernel:
@@ -237,9 +314,10 @@ def as_kernels(given: Any, sizes: Sequence[int] | np.ndarray) -> list[Kernel]:
     """One kernel for each cluster from what users pass as a topology.
 
     Args:
-      given: A name of `KERNELS`, a matrix, a networkx graph, a function from the number
-        of clients to any of these, or a list with one of these per cluster.
-      sizes: Clients in each cluster.
+      given: A name of `KERNELS`, a matrix, a networkx graph, a kernel (any value with
+        `n`, `apply`, `matrix` and `spectral_gap`), a function from the number of
+        clients to any of these, or a list with one of these per cluster.
+      sizes: Number of clients in each cluster.
     """
     if isinstance(given, (list, tuple)):
         if len(given) != len(sizes):
@@ -247,9 +325,11 @@ def as_kernels(given: Any, sizes: Sequence[int] | np.ndarray) -> list[Kernel]:
                 f"topology lists {len(given)} graphs, but there are {len(sizes)} "
                 "clusters: give one for each cluster, or one for all."
             )
-        return [_as_kernel(one, int(n)) for one, n in zip(given, sizes, strict=True)]
-    made = {int(n): _as_kernel(given, int(n)) for n in np.unique(sizes)}
-    return [made[int(n)] for n in sizes]
+        return [
+            _as_kernel(graph, int(n)) for graph, n in zip(given, sizes, strict=True)
+        ]
+    kernels = {int(n): _as_kernel(given, int(n)) for n in np.unique(sizes)}
+    return [kernels[int(n)] for n in sizes]
 
 
 def _as_kernel(given: Any, n: int) -> Kernel:
@@ -258,7 +338,9 @@ def _as_kernel(given: Any, n: int) -> Kernel:
         return KERNELS[given](n)
     if topology.is_graph(given):
         return _sized(Matrix(topology.validated(topology.from_graph(given))), n)
-    if hasattr(given, "apply"):
+    if hasattr(given, "apply") and not isinstance(given, type):
+        if not isinstance(given, Kernel):
+            given = _Adapted(given.n, given.apply, given.matrix, given.spectral_gap)
         return _sized(given, n)
     if callable(given):
         return _as_kernel(given(n), n)

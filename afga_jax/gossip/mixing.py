@@ -7,44 +7,115 @@ operator's `apply` is the cheapest exact form, `matrix` the plain reference:
 """
 
 import functools
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.sparse
 from jax.sharding import Mesh
 
 from afga_jax import checks
-from afga_jax.clustering import Clustering
-from afga_jax.kernels import Average, Kernel, Shifts, Star, gossip
-from afga_jax.mesh import blocks_of
-from afga_jax.operators import (
+from afga_jax.gossip.kernels import Average, Kernel, by_cluster, gossip, ring
+from afga_jax.gossip.messages import StepMessages, Traffic, in_sequence, of_matrix
+from afga_jax.gossip.operators import (
     Operator,
     by_blocks,
     either,
     identity,
-    in_clusters,
     on_first,
     ring_of_first,
     same,
+    sparse_rings,
 )
-from afga_jax.participation import Plan
+from afga_jax.gossip.stencil import WrappedGrid
+from afga_jax.mesh import blocks_of
+from afga_jax.population.clustering import Clustering
+from afga_jax.population.sampling import Participants, Plan
 from afga_jax.typing import Array, PyTree
 
 
-class Mixing(Protocol):
-    """Who mixes with whom, when."""
+class Mixing(ABC):
+    """Who mixes with whom, when.
 
+    A kind of mixing defines `rows`, `at` and `spectral_gap`. All else follows from
+    these, by matrices of all rows; a kind with more structure has its own closed forms.
+    """
+
+    @abstractmethod
     def rows(self, plan: Plan, cycle: Array | int = 0) -> Array | None:
         """Ids of the clients that hold a model, in row order; None: 0, 1, …, N−1."""
 
+    @abstractmethod
     def at(self, plan: Plan, step: Array | int, cycle: Array | int = 0) -> Operator:
         """The operator of a local step."""
 
+    @abstractmethod
     def spectral_gap(self) -> float | None:
         """ρ, the largest over clusters; None where it changes with the plan."""
+
+    @property
+    def mixes(self) -> bool:
+        """Whether clients ever mix."""
+        return True
+
+    def fixed_rows(self) -> np.ndarray | None:
+        """The clients in row order, where it is the same in every round."""
+        return None
+
+    def holders(self, participants: Participants) -> np.ndarray:
+        """Number of clients that hold a model, `[cycles, groups]`."""
+        holders = participants.sizes.copy()
+        # Those outside of a cycle's clusters are counted with the first cluster.
+        holders[:, 0] += participants.num_clients - holders.sum(1)
+        return holders
+
+    def messages(self, participants: Participants) -> StepMessages:
+        """The messages of each mixing step."""
+        cycles = range(len(participants.clusters))
+
+        def at(round, step, plan):
+            matrices = (self.at(plan, step, cycle).matrix() for cycle in cycles)
+            return in_sequence([of_matrix(matrix)] for matrix in matrices)
+
+        return StepMessages(at, needs_plan=True)
+
+    def grid(self, mixes: np.ndarray) -> WrappedGrid | None:
+        """The clusters as grids that wrap around, where mixing is a mean of shifts.
+
+        Args:
+          mixes: Whether clients mix after each local step, `[steps]`.
+        """
+        return None
+
+    def involved(self, plan: Plan, cycle: int, clients: np.ndarray) -> Array | None:
+        """Ids that mixing does not lead out of, among them `clients`; None: all."""
+        return self.rows(plan, cycle)
+
+    def sparse(
+        self, plan: Plan, step: int, cycle: int, ids: np.ndarray
+    ) -> scipy.sparse.csr_array | None:
+        """W of a step among the clients that are involved; None: nobody mixes.
+
+        Args:
+          plan: The round's plan, on the host.
+          step: Number of the local step in the cycle.
+          cycle: Number of the cycle in the round.
+          ids: Ids of the clients that are `involved`, sorted and without padding.
+        """
+        matrix = np.asarray(self.at(plan, step, cycle).matrix(), np.float64)
+        rows = self.rows(plan, cycle)
+        if rows is not None:
+            order = np.argsort(np.asarray(rows), kind="stable")[: len(ids)]
+            matrix = matrix[np.ix_(order, order)]
+        return scipy.sparse.csr_array(matrix)
+
+    def matrix_entries(self, num_rows: int) -> int:
+        """How many numbers the matrices have that `sparse` is made from."""
+        return num_rows**2
 
 
 def positions(rows: Array | None, ids: Array, num_clients: int) -> Array:
@@ -52,18 +123,34 @@ def positions(rows: Array | None, ids: Array, num_clients: int) -> Array:
     if rows is None:
         return ids
     # By comparing: cheaper to compile than a sort, and few ids are looked up at once.
-    found = (ids[..., None] == rows.reshape(*[1] * ids.ndim, -1)).argmax(-1)
-    return jnp.where(ids < num_clients, found, len(rows))
+    row = (ids[..., None] == rows.reshape(*[1] * ids.ndim, -1)).argmax(-1)
+    return jnp.where(ids < num_clients, row, len(rows))
 
 
 @dataclass(frozen=True)
-class NoMixing:
-    """Nobody mixes."""
+class _AmongMembers(Mixing):
+    """Mixing that concerns only those who compute."""
 
     num_clients: int
 
     def rows(self, plan, cycle=0):
         return plan.cycle(cycle).members
+
+    def holders(self, participants):
+        return participants.members
+
+    def involved(self, plan, cycle, clients):
+        return clients
+
+    def matrix_entries(self, num_rows):
+        return 0
+
+
+@dataclass(frozen=True)
+class NoMixing(_AmongMembers):
+    """Nobody mixes."""
+
+    mixes = False
 
     def at(self, plan, step, cycle=0):
         rows = self.rows(plan, cycle)
@@ -73,14 +160,20 @@ class NoMixing:
     def spectral_gap(self):
         return 1.0 if self.num_clients > 1 else 0.0
 
+    def messages(self, participants):
+        return StepMessages.always(Traffic())
+
+    def sparse(self, plan, step, cycle, ids):
+        return None
+
 
 @dataclass(frozen=True, eq=False)
-class WithinClusters:
+class WithinClusters(Mixing):
     """All clients of a cluster mix after every step, whoever computed.
 
     Attributes:
       clustering: One cluster for AFGA, K for CAFGA and HA-Fed.
-      kernels: One per cluster.
+      kernels: Mixing of each cluster.
     """
 
     clustering: Clustering
@@ -92,8 +185,7 @@ class WithinClusters:
         members = jnp.asarray(self.clustering.members, jnp.int32)
         return members[plan.clusters[cycle]].reshape(-1)
 
-    def fixed_rows(self) -> np.ndarray:
-        """The clients in row order, where a cycle has all clusters."""
+    def fixed_rows(self):
         return self.clustering.table().reshape(-1)
 
     def at(self, plan, step, cycle=0):
@@ -110,21 +202,38 @@ class WithinClusters:
     def spectral_gap(self):
         return max(kernel.spectral_gap() for kernel in set(self.kernels))
 
+    def holders(self, participants):
+        return participants.sizes
+
+    def messages(self, participants):
+        of_kernel = {kernel: kernel.messages() for kernel in set(self.kernels)}
+        traffic = [of_kernel[kernel] for kernel in self.kernels]
+        cycles = ([traffic[k] for k in cycle] for cycle in participants.clusters)
+        return StepMessages.always(in_sequence(cycles))
+
+    def grid(self, mixes):
+        kernel = self._common_kernel
+        return None if kernel is None else kernel.grid(self.clustering, mixes)
+
+    def sparse(self, plan, step, cycle, ids):
+        if len(plan.clusters) == 1:
+            return self._sparse
+        return super().sparse(plan, step, cycle, ids)
+
+    def matrix_entries(self, num_rows):
+        return sum(kernel.n**2 for kernel in self.kernels)
+
     def _mixed(self, tree: PyTree, clusters: Array, mesh: Mesh | None) -> PyTree:
-        groups, width = len(clusters), self.clustering.width
-        alike, kernel = self._are_alike, self.kernels[0]
+        groups, width, blocks = len(clusters), self.clustering.width, blocks_of(mesh)
+        kernel = self._common_kernel
         if width == 1:
             return tree
         mix: Callable[[PyTree], PyTree]
-        if alike and isinstance(kernel, Shifts):
+        if kernel is not None and kernel.fits_blocks(groups, blocks):
             mix = functools.partial(kernel.in_clusters, count=groups, mesh=mesh)
-        elif alike and groups == 1 and isinstance(kernel, Average | Star):
-            mix = kernel.apply
-        elif groups % blocks_of(mesh) == 0:
-            each: Callable[[PyTree], PyTree] = jax.vmap(kernel.apply)
-            if not alike:
-                each = functools.partial(jax.vmap(gossip), self._padded()[clusters])
-            mix = in_clusters(each, groups)
+        elif groups % blocks == 0:
+            each = functools.partial(jax.vmap(gossip), self._padded()[clusters])
+            mix = functools.partial(by_cluster, each, count=groups)
         else:
             return self._by_blocks(tree, clusters, cast(Mesh, mesh))
         return on_first(groups * width, mix, tree)
@@ -142,8 +251,20 @@ class WithinClusters:
         return by_blocks(weights, self._padded()[clusters], tree, mesh)
 
     @property
-    def _are_alike(self) -> bool:
-        return all(kernel is self.kernels[0] for kernel in self.kernels)
+    def _common_kernel(self) -> Kernel | None:
+        """The kernel of all clusters; None: they have several."""
+        first = self.kernels[0]
+        return first if all(kernel is first for kernel in self.kernels) else None
+
+    @functools.cached_property
+    def _sparse(self) -> scipy.sparse.csr_array:
+        """All clusters' matrices as one, by client id."""
+        blocks = [scipy.sparse.coo_array(kernel.matrix()) for kernel in self.kernels]
+        matrix = scipy.sparse.block_diag(blocks, "coo")
+        table = self.clustering.table()
+        ids = table[np.arange(table.shape[1]) < self.clustering.sizes[:, None]]
+        entries = (matrix.data, (ids[matrix.row], ids[matrix.col]))
+        return scipy.sparse.csr_array(entries, shape=matrix.shape)
 
     def _padded(self) -> Array:
         """`[K, width, width]`; padding keeps its model."""
@@ -154,7 +275,7 @@ class WithinClusters:
 
 
 @dataclass(frozen=True)
-class AmongSelected:
+class AmongSelected(_AmongMembers):
     """Only the clients that compute at a step mix: a new ring over them, per cluster.
 
     The communication-adapted variants AFGA(a) and CAFGA(a). Neighbours are those next
@@ -164,29 +285,24 @@ class AmongSelected:
       num_clients: N.
     """
 
-    num_clients: int
-
-    def rows(self, plan, cycle=0):
-        return plan.cycle(cycle).members
-
     def at(self, plan, step, cycle=0):
         part = plan.cycle(cycle)
         active = part.active[step]
         groups, width = active.shape
-        rows = self.rows(plan, cycle)
-        place = positions(rows, active, self.num_clients)
+        holders = self.rows(plan, cycle)
+        row = positions(holders, active, self.num_clients)
         count = part.active_count
         count = jnp.full(groups, width) if count is None else count[step]
         rings = jax.vmap(lambda number: ring_of_first(number, width))(count)
 
         def mix(x):
-            chosen = x.at[place].get(mode="clip")
+            chosen = x.at[row].get(mode="clip")
             mixed = jnp.einsum("gij,gj...->gi...", rings.astype(x.dtype), chosen)
-            # Added, not set: a sum can be transposed (see `reach`).
-            return x.at[place].add(mixed - chosen, mode="drop")
+            # Added, not set: a sum can be transposed (see `rounds.needed`).
+            return x.at[row].add(mixed - chosen, mode="drop")
 
         def matrix():
-            total = self.num_clients if rows is None else len(rows)
+            total = self.num_clients if holders is None else len(holders)
             return mix(jnp.eye(total))
 
         return Operator(lambda tree, mesh=None: jax.tree.map(mix, tree), matrix)
@@ -194,47 +310,102 @@ class AmongSelected:
     def spectral_gap(self):
         return None
 
+    def messages(self, participants):
+        def rings(counts):
+            cycles = ([ring(int(n)).messages() for n in cycle if n] for cycle in counts)
+            return in_sequence(cycles)
+
+        if participants.active is not None:
+            shape = participants.clusters.shape
+            return StepMessages.always(rings(np.full(shape, participants.active)))
+
+        def at(round, step, plan):
+            return rings(np.asarray(plan.cycles.active_count)[:, step])
+
+        return StepMessages(at, needs_plan=True)
+
+    def sparse(self, plan, step, cycle, ids):
+        return sparse_rings(plan.cycle(cycle).active[step], ids, self.num_clients)
+
 
 @dataclass(frozen=True)
-class Every:
-    """Mix only after every q-th local step of a cycle (HA-Fed, Appendix F.3)."""
+class _At(Mixing):
+    """Another mixing, at some of the steps."""
 
     mixing: Mixing
-    period: int
 
     def rows(self, plan, cycle=0):
         return self.mixing.rows(plan, cycle)
 
-    def fixed_rows(self) -> np.ndarray | None:
-        """The clients in row order, if it is the same in every round."""
-        return getattr(self.mixing, "fixed_rows", lambda: None)()
+    def spectral_gap(self):
+        return self.mixing.spectral_gap()
+
+    def fixed_rows(self):
+        return self.mixing.fixed_rows()
+
+    def holders(self, participants):
+        return self.mixing.holders(participants)
+
+
+@dataclass(frozen=True)
+class Every(_At):
+    """Mix only after every q-th local step of a cycle (HA-Fed, Appendix F.3).
+
+    Attributes:
+      mixing: Who mixes with whom.
+      period: q.
+    """
+
+    period: int
 
     def at(self, plan, step, cycle=0):
         operator = self.mixing.at(plan, step, cycle)
         return either((step + 1) % self.period == 0, operator, identity(operator))
 
-    def spectral_gap(self):
-        return self.mixing.spectral_gap()
+    @property
+    def mixes(self):
+        return self.mixing.mixes
+
+    def messages(self, participants):
+        inner = self.mixing.messages(participants)
+
+        def at(round, step, plan):
+            due = (step + 1) % self.period == 0
+            return inner.at(round, step, plan) if due else Traffic()
+
+        return inner._replace(at=at)
+
+    def grid(self, mixes):
+        due = np.arange(1, len(mixes) + 1) % self.period == 0
+        return self.mixing.grid(mixes & due)
+
+    def involved(self, plan, cycle, clients):
+        return self.mixing.involved(plan, cycle, clients)
+
+    def sparse(self, plan, step, cycle, ids):
+        if (step + 1) % self.period:
+            return None
+        return self.mixing.sparse(plan, step, cycle, ids)
+
+    def matrix_entries(self, num_rows):
+        return self.mixing.matrix_entries(num_rows)
 
 
 @dataclass(frozen=True)
-class PeriodicAverage:
+class PeriodicAverage(_At):
     """Gossip with exact averaging in place of every H-th mixing, counted over rounds.
+
+    Attributes:
+      mixing: Who mixes with whom at the other steps.
+      num_clients: N.
+      period: H.
 
     Reference: Chen et al., Accelerating gossip SGD with periodic global averaging,
     2021.
     """
 
-    mixing: Mixing
     num_clients: int
     period: int
-
-    def rows(self, plan, cycle=0):
-        return self.mixing.rows(plan, cycle)
-
-    def fixed_rows(self) -> np.ndarray | None:
-        """The clients in row order, if it is the same in every round."""
-        return getattr(self.mixing, "fixed_rows", lambda: None)()
 
     def at(self, plan, step, cycle=0):
         steps = plan.cycles.active.shape[1]
@@ -246,9 +417,9 @@ class PeriodicAverage:
 
         def average(x):
             here = jnp.pad(real, (0, len(x) - len(real)))
-            shares = here.astype(x.dtype) / self.num_clients
+            weights = here.astype(x.dtype) / self.num_clients
             # As a product: a reduction over the first axis is slow on CPU.
-            mean = jnp.tensordot(shares, x, 1)[None]
+            mean = jnp.tensordot(weights, x, 1)[None]
             if len(x) == self.num_clients:
                 return jnp.broadcast_to(mean, x.shape)
             # Rows that are nobody's keep what they have.
@@ -262,15 +433,28 @@ class PeriodicAverage:
 
         return either(number % self.period == 0, Operator(apply, matrix), operator)
 
-    def spectral_gap(self):
-        return self.mixing.spectral_gap()
+    def messages(self, participants):
+        # Averaging counts as what it is here, a step on the complete graph; a
+        # deployment may have a cheaper all-reduce.
+        average = Average(self.num_clients).messages()
+        average = in_sequence([[average]] * len(participants.clusters))
+        inner = self.mixing.messages(participants)
+
+        def at(round, step, plan):
+            number = round * participants.steps + step + 1
+            return inner.at(round, step, plan) if number % self.period else average
+
+        return inner._replace(at=at)
 
 
 @dataclass(frozen=True)
-class Varying:
-    """A matrix for every round and step: `matrix_at(round, step) -> [N, N]`, traced.
+class Varying(Mixing):
+    """A matrix for every round and step.
 
     Rows must sum to one; the graph of a single step need not be connected.
+
+    Attributes:
+      matrix_at: `(round, step) -> W`, `[N, N]`, traced.
     """
 
     matrix_at: Callable[[Array, Array], Array]
@@ -292,13 +476,39 @@ class Varying:
     def spectral_gap(self):
         return None
 
+    def messages(self, participants):
+        cycles = len(participants.clusters)
 
-def every(mixing: Mixing, period: int, local_steps: int) -> Mixing:
-    """Thins out a mixing to every `period`-th step."""
+        def at(round, step, plan):
+            matrix = self.matrix_at(np.int32(round), np.int32(step))
+            return in_sequence([[of_matrix(matrix)]] * cycles)
+
+        return StepMessages(at)
+
+
+@dataclass(frozen=True)
+class _Adapted(Mixing):
+    """The methods of a mixing whose class is not derived from `Mixing`."""
+
+    rows: Any = None
+    at: Any = None
+    spectral_gap: Any = None
+
+
+def every(mixing: Any, period: int, local_steps: int) -> Mixing:
+    """Thins out a mixing to every `period`-th step.
+
+    Args:
+      mixing: A `Mixing`, or any value with `rows`, `at` and `spectral_gap`.
+      period: Number of local steps from one mixing to the next.
+      local_steps: Number of local steps of a cycle.
+    """
     checks.integer("mix_every", period)
     if period > local_steps:
         raise ValueError(
             f"mix_every = {period}, but it must be <= local_steps = {local_steps}: "
             "otherwise nobody ever mixes. Lower mix_every."
         )
+    if not isinstance(mixing, Mixing):
+        mixing = _Adapted(mixing.rows, mixing.at, mixing.spectral_gap)
     return mixing if period == 1 else Every(mixing, period)

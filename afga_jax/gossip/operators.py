@@ -5,9 +5,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import scipy.sparse
 from jax.sharding import Mesh
 
-from afga_jax.kernels import gossip
+from afga_jax.gossip.kernels import gossip
 from afga_jax.mesh import CLIENTS, COPIED, ROWS, blocks_of, over_blocks
 from afga_jax.typing import Array, PyTree
 
@@ -16,9 +18,9 @@ class Operator(NamedTuple):
     """The mixing of one step, on trees whose leaves are `[rows, ...]`.
 
     Attributes:
-      apply: `(tree, mesh=None) -> tree`, the cheapest exact form; with a mesh, of rows
-        that its devices share.
-      matrix: The plain reference.
+      apply: `(tree, mesh=None) -> tree` in the cheapest exact form; the devices of a
+        mesh share the rows.
+      matrix: `() -> W`, `[rows, rows]`, the plain reference.
     """
 
     apply: Callable[..., PyTree]
@@ -55,9 +57,9 @@ def by_blocks(
     No device holds more than two blocks; a compiler would gather all rows on each.
 
     Args:
-      weights: `(table, to, from) -> [to, from]`, of rows.
-      table: What the weights are taken from; every device has it.
-      tree: Leaves are `[rows, ...]`.
+      weights: `(table, to, from) -> W[to, from]` for numbers of rows.
+      table: Array that the weights are taken from; every device has it.
+      tree: Arrays of one row per client, `[rows, ...]`.
       mesh: Devices that share the rows.
     """
     devices = blocks_of(mesh)
@@ -91,27 +93,43 @@ def on_first(count: int, mix: Callable[[PyTree], PyTree], tree: PyTree) -> PyTre
     return jax.tree.map(lambda x, y: x.at[:count].set(y), tree, mixed)
 
 
-def in_clusters(mix: Callable, groups: int) -> Callable:
-    """A function of `[groups, rows, ...]` as one of `[groups · rows, ...]`."""
-
-    def apply(tree):
-        split = lambda x: x.reshape(groups, -1, *x.shape[1:])  # noqa: E731
-        mixed = mix(jax.tree.map(split, tree))
-        return jax.tree.map(lambda x, like: x.reshape(like.shape), mixed, tree)
-
-    return apply
-
-
 def ring_of_first(count: Array, width: int) -> Array:
-    """The ring's matrix over the first `count` of `width` places."""
-    place = jnp.arange(width)
+    """The ring's matrix over the first `count` of `width` clients."""
+    client = jnp.arange(width)
     number = jnp.maximum(count, 1)
-    neighbours = [place, (place + 1) % number, (place - 1) % number]
+    neighbours = [client, (client + 1) % number, (client - 1) % number]
     ring = sum(jax.nn.one_hot(n, width, dtype=float) for n in neighbours) / 3
     pair = (
-        jax.nn.one_hot(place, width, dtype=float)
-        + jax.nn.one_hot(1 - place, width, dtype=float)
+        jax.nn.one_hot(client, width, dtype=float)
+        + jax.nn.one_hot(1 - client, width, dtype=float)
     ) / 2
     ring = jnp.where(count == 2, pair, ring)
-    real = place < count
+    real = client < count
     return jnp.where(real[:, None], ring, jnp.eye(width))
+
+
+def sparse_rings(
+    active: Array, ids: np.ndarray, num_clients: int
+) -> scipy.sparse.csr_array:
+    """A ring over the active of each group; everybody else keeps its model.
+
+    Args:
+      active: Ids of the clients that mix, `[groups, width]`; `num_clients` is padding.
+      ids: Ids of all clients that have a row, sorted.
+      num_clients: N.
+    """
+    keeps = np.ones(len(ids), bool)
+    entries = []
+    for group in np.asarray(active):
+        row = np.searchsorted(ids, group[group < num_clients])
+        if len(row) < 2:
+            continue
+        keeps[row] = False
+        shifts = (0, 1) if len(row) == 2 else (-1, 0, 1)
+        weight = np.full(len(row), 1 / len(shifts))
+        entries += [(row, np.roll(row, -shift), weight) for shift in shifts]
+    others = np.flatnonzero(keeps)
+    entries.append((others, others, np.ones(len(others))))
+    rows, columns, weights = map(np.concatenate, zip(*entries, strict=True))
+    shape = (len(ids), len(ids))
+    return scipy.sparse.csr_array((weights, (rows, columns)), shape=shape)

@@ -59,7 +59,7 @@ def unbalanced_complete(
 
     Args:
       n: Number of clients.
-      seed: Of the random weights.
+      seed: Seed of the random weights.
       rho: The wanted ρ, in (0, 1); None leaves the draw as it is.
     """
     checks.integer("n", n, at_least=2)
@@ -71,9 +71,9 @@ def unbalanced_complete(
         matrix = _sinkhorn(np.exp(spread * (draws + draws.T) / 2))
         if rho is None:
             return matrix
-        found = spectral_gap(matrix)
-        if found >= rho:
-            return 1 / n + (rho / found) * (matrix - 1 / n)
+        drawn_rho = spectral_gap(matrix)
+        if drawn_rho >= rho:
+            return 1 / n + (rho / drawn_rho) * (matrix - 1 / n)
     raise ValueError(
         f"rho = {rho} cannot be reached with n = {n} and seed = {seed}: "
         "lower rho or take another seed."
@@ -88,7 +88,7 @@ def random(
     Args:
       n: Number of clients.
       density: Probability of each edge.
-      seed: Of the graph.
+      seed: Seed of the graph.
       rho: Search over densities and seeds for the graph whose ρ is nearest to this
         value and ignore `density`. The papers use 0.455 (n = 50), 0.766 (n = 10) and
         0.599 (n = 8) without giving the graphs; print `spectral_gap` of what you got.
@@ -125,7 +125,7 @@ def torus(rows: int, columns: int | None = None) -> np.ndarray:
 
 
 def exponential(n: int) -> np.ndarray:
-    """Each client hears those 1, 2, 4, … places behind it; directed, doubly stochastic.
+    """Each client hears those 1, 2, 4, … behind it; directed, doubly stochastic.
 
     About log₂ n messages per step with ρ near that of far denser graphs.
     """
@@ -169,7 +169,7 @@ def validated(matrix: np.ndarray, *, connected: bool = True) -> np.ndarray:
     """Returns a mixing matrix in float64, or says what is wrong with it.
 
     Args:
-      matrix: `[n, n]`.
+      matrix: The weights, `[n, n]`.
       connected: Also refuse a graph in which some client never hears of another.
     """
     matrix = np.asarray(matrix, np.float64)
@@ -242,11 +242,11 @@ def _metropolis(graph: "nx.Graph") -> np.ndarray:
 
 def _shifts(shape: tuple[int, ...], offsets: Sequence[tuple[int, ...]]) -> np.ndarray:
     n = int(np.prod(shape))
-    places = np.arange(n).reshape(shape)
+    clients = np.arange(n).reshape(shape)
     matrix = np.zeros((n, n))
     for offset in offsets:
-        source = np.roll(places, offset, range(len(shape)))
-        matrix[places.ravel(), source.ravel()] += 1 / len(offsets)
+        source = np.roll(clients, offset, range(len(shape)))
+        matrix[clients.ravel(), source.ravel()] += 1 / len(offsets)
     return matrix
 
 

@@ -1,4 +1,4 @@
-"""The models of the papers, by name."""
+"""What is trained: the papers' models by name, and a model with its loss as a task."""
 
 import dataclasses
 
@@ -40,9 +40,9 @@ def create(
     """The model of that name.
 
     Args:
-      name: One of `MODELS`.
+      name: Name of the model, a key of `MODELS`.
       num_classes: Number of outputs; for the LSTM the size of the alphabet.
-      norm: "batch" or "group", for models that normalise; None: the model's default.
+      norm: Kind of normalisation, "batch" or "group"; None: the model's default.
       **options: Attributes of the model, such as `width`, `depth`, `hidden`.
 
     Returns:

@@ -3,8 +3,9 @@
 import flax.linen as nn
 import jax.numpy as jnp
 
+from afga_jax import checks
 from afga_jax.models.layers import Conv, Dense, DepthwiseConv, Norm
-from afga_jax.models.layers.modules import check_norm, check_sizes
+from afga_jax.models.layers.modules import NORMS, check_sizes
 from afga_jax.typing import Array
 
 
@@ -19,11 +20,11 @@ class ConvMixer(nn.Module):
 
     Attributes:
       num_classes: Number of outputs.
-      width: Channels.
-      depth: Blocks.
-      patch: Side of a patch; divides the sides of the image.
-      kernel: Side of the depthwise kernel, odd.
-      norm: "batch" or "group".
+      width: Number of channels.
+      depth: Number of blocks.
+      patch: Side of a patch in pixels; divides the sides of the image.
+      kernel: Side of the depthwise kernel in pixels, odd.
+      norm: Kind of normalisation, "batch" or "group".
     """
 
     num_classes: int
@@ -34,7 +35,7 @@ class ConvMixer(nn.Module):
     norm: str = "batch"
 
     def __post_init__(self):
-        check_norm(self.norm)
+        checks.choice("norm", self.norm, NORMS)
         check_sizes(num_classes=self.num_classes, width=self.width, depth=self.depth)
         check_sizes(patch=self.patch, kernel=self.kernel)
         if self.kernel % 2 == 0:

@@ -3,6 +3,7 @@
 import flax.linen as nn
 import jax.numpy as jnp
 
+from afga_jax import checks
 from afga_jax.models.layers import Dense, lstm
 from afga_jax.models.layers.initial import Drawn
 from afga_jax.models.layers.modules import check_sizes
@@ -16,11 +17,11 @@ class LSTM(nn.Module):
     last state. 897,360 parameters with the defaults.
 
     Attributes:
-      num_classes: Size of the alphabet, of inputs and outputs.
+      num_classes: Number of characters in the alphabet of inputs and outputs.
       embedding: Size of a character's vector.
       hidden: Size of a layer's state.
       layers: Number of layers.
-      dropout: Share of a layer's outputs that the next one does not see, in training.
+      dropout: Fraction of a layer's outputs that training hides from the next layer.
     """
 
     num_classes: int = 80
@@ -32,8 +33,7 @@ class LSTM(nn.Module):
     def __post_init__(self):
         check_sizes(num_classes=self.num_classes, embedding=self.embedding)
         check_sizes(hidden=self.hidden, layers=self.layers)
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout={self.dropout} must be in [0, 1)")
+        checks.number("dropout", self.dropout, at_least=0, below=1)
         super().__post_init__()
 
     @nn.compact

@@ -3,8 +3,9 @@
 import flax.linen as nn
 import jax.numpy as jnp
 
+from afga_jax import checks
 from afga_jax.models.layers import Conv, Dense, Norm
-from afga_jax.models.layers.modules import check_norm, check_sizes
+from afga_jax.models.layers.modules import NORMS, check_sizes
 from afga_jax.typing import Array
 
 # Explicit, because "SAME" pads a strided convolution of an even image on one side only.
@@ -18,8 +19,8 @@ class ResNet18(nn.Module):
 
     Attributes:
       num_classes: Number of outputs.
-      norm: "batch" or "group".
-      width: Channels of the first stage; every later one has twice as many.
+      norm: Kind of normalisation, "batch" or "group".
+      width: Number of channels of the first stage; every later one has twice as many.
     """
 
     num_classes: int
@@ -27,7 +28,7 @@ class ResNet18(nn.Module):
     width: int = 64
 
     def __post_init__(self):
-        check_norm(self.norm)
+        checks.choice("norm", self.norm, NORMS)
         check_sizes(num_classes=self.num_classes, width=self.width)
         super().__post_init__()
 

@@ -19,7 +19,7 @@ class CNN(nn.Module):
 
     Attributes:
       num_classes: Number of outputs.
-      features: Channels of the convolutions.
+      features: Number of channels of each convolution.
     """
 
     num_classes: int
@@ -47,9 +47,9 @@ class AlexNet(nn.Module):
 
     Attributes:
       num_classes: Number of outputs.
-      features: Channels of both convolutions.
+      features: Number of channels of both convolutions.
       hidden: Sizes of the hidden linear layers.
-      crop: Side of the square that is looked at.
+      crop: Side of the square in the middle that the model sees, in pixels.
     """
 
     num_classes: int
@@ -104,21 +104,21 @@ def local_response_norm(
     """y_c = x_c / (k + α Σ x_d²)^β over the channels d within the radius of c.
 
     Args:
-      inputs: `[..., channels]`.
-      radius: Channels on either side.
-      bias: k.
-      alpha: α.
-      beta: β.
+      inputs: Values x, `[..., channels]`.
+      radius: Number of channels on either side.
+      bias: Constant k.
+      alpha: Weight α of the squares.
+      beta: Exponent β.
 
     Returns:
-      As `inputs`. (Krizhevsky et al., 2012; the constants are those of the CIFAR-10
-      network that Zhang et al. adapt.)
+      Values y of the same shape. (Krizhevsky et al., 2012; the constants are those of
+      the CIFAR-10 network that Zhang et al. adapt.)
     """
     padding = [(0, 0, 0)] * (inputs.ndim - 1) + [(radius, radius, 0)]
     squares = lax.pad(inputs * inputs, jnp.zeros((), inputs.dtype), padding)
     channels = inputs.shape[-1]
-    near = sum(squares[..., d : d + channels] for d in range(2 * radius + 1))
-    return inputs * (bias + alpha * near) ** -beta
+    sums = sum(squares[..., d : d + channels] for d in range(2 * radius + 1))
+    return inputs * (bias + alpha * sums) ** -beta
 
 
 def _linear_layers(inputs, hidden, num_classes):

@@ -22,7 +22,7 @@ def classifier(
     and may keep the collection "batch_stats".
 
     Args:
-      model: From `[batch, *input_shape]` to `[batch, classes]`.
+      model: Module that maps `[batch, *input_shape]` to `[batch, classes]`.
       input_shape: Shape of one sample.
       input_dtype: Type of the inputs: images are normalised floats, texts integers.
 
@@ -63,21 +63,15 @@ def classifier(
                 "the padding would enter its statistics; use norm='group', or batches "
                 "without padding"
             )
-        variables = {"params": params}
-        if keeps_stats:
-            variables["batch_stats"] = stats
-        if keeps_stats and train:
-            logits, changed = model.apply(
-                variables,
-                batch.inputs,
-                train=True,
-                rngs={"dropout": key},
-                mutable=["batch_stats"],
-            )
-            stats = changed["batch_stats"]
-        else:
-            rngs = {"dropout": key} if train else None
-            logits = model.apply(variables, batch.inputs, train=train, rngs=rngs)
+        variables = {"params": params} | ({"batch_stats": stats} if keeps_stats else {})
+        logits, updated = model.apply(
+            variables,
+            batch.inputs,
+            train=train,
+            rngs={"dropout": key} if train else None,
+            mutable=["batch_stats"] if train else [],
+        )
+        stats = updated.get("batch_stats", stats)
         losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch.targets)
         hits = (logits.argmax(-1) == batch.targets).astype(losses.dtype)
         return _mean(losses, batch.mask), (stats, {"accuracy": _mean(hits, batch.mask)})
@@ -89,8 +83,8 @@ def next_character(model: nn.Module, length: int = 80) -> Task:
     """The task of predicting the one character that follows a window of text.
 
     Args:
-      model: From `[batch, length]` integers to `[batch, alphabet]`.
-      length: Characters in a window.
+      model: Module that maps integers `[batch, length]` to `[batch, alphabet]`.
+      length: Number of characters in a window.
 
     Returns:
       The task; a batch's targets are `[batch]`, the character after each window.

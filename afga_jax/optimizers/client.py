@@ -56,14 +56,14 @@ def by_name(
       weight_decay: L2 penalty, added to the gradient.
     """
     checks.choice("local_optimizer", name, LOCAL_OPTIMIZERS)
-    made = {
+    optimizer = {
         "sgd": lambda: optax.sgd(learning_rate),
         "momentum": lambda: optax.sgd(learning_rate, momentum=momentum),
         "adam": lambda: optax.adam(learning_rate),
     }[name]()
     if checks.is_concrete(weight_decay) and weight_decay == 0:
-        return made
-    return optax.chain(optax.add_decayed_weights(weight_decay), made)
+        return optimizer
+    return optax.chain(optax.add_decayed_weights(weight_decay), optimizer)
 
 
 class AMSGradMemory(NamedTuple):

@@ -19,8 +19,8 @@ class Clustering:
 
     Attributes:
       num_clients: N.
-      sizes: Clients in each cluster, `[K]`.
-      members: Client ids by cluster, `[K, max(sizes)]`, sorted, padded with
+      sizes: Number of clients in each cluster, `[K]`.
+      members: Client ids of each cluster, `[K, max(sizes)]`, sorted, padded with
         `num_clients`; None for the one cluster of everybody, which needs no table.
     """
 
@@ -72,7 +72,7 @@ def equal(num_clients: int, num_clusters: int, *, seed: int = 0) -> Clustering:
         return single(num_clients)
     order = np.random.default_rng(seed).permutation(num_clients)
     members = np.sort(order.reshape(num_clusters, -1), axis=1)
-    return Clustering(num_clients, _sizes(members, num_clients), members)
+    return Clustering(num_clients, np.full(num_clusters, members.shape[1]), members)
 
 
 def from_labels(labels: ArrayLike) -> Clustering:
@@ -103,9 +103,9 @@ def similar(histograms: np.ndarray, num_clusters: int, *, seed: int = 0) -> Clus
     """Clients with similar label distributions together (k-means, sizes may differ).
 
     Args:
-      histograms: Label counts or shares of each client, `[N, classes]`.
+      histograms: Label counts or fractions of each client, `[N, classes]`.
       num_clusters: K.
-      seed: Of k-means' start.
+      seed: Seed of k-means' start.
     """
     histograms = np.asarray(histograms, np.float64)
     if histograms.ndim != 2:
@@ -136,17 +136,17 @@ def by_major_class(
 ) -> Clustering:
     """FedCluster's clusters of equal size with a dial for their heterogeneity.
 
-    Cluster k takes the share ρ_cluster of its n clients from those whose major class is
-    its own, class k modulo the number of classes; the other classes share the rest
-    evenly. ρ_cluster = 1/classes gives clusters that all look alike. The paper does not
-    say how to round, nor what to do when a class has too few clients: the share is
-    rounded to the nearest, and places that stay free are filled with who is left.
+    Cluster k takes ρ_cluster·n of its n clients from those whose major class is its
+    own, class k modulo the number of classes; the rest come evenly from the other
+    classes. ρ_cluster = 1/classes gives clusters that all look alike. The paper does
+    not say how to round, nor what to do when a class has too few clients: ρ_cluster·n
+    is rounded to the nearest, and a cluster is filled up with who is left.
 
     Args:
       major_class: The major class of each client, `[N]`.
       num_clusters: K; must divide N.
-      rho_cluster: In [0, 1].
-      seed: Of the order in which clients are dealt out.
+      rho_cluster: ρ_cluster, in [0, 1].
+      seed: Seed of the order in which clients are assigned.
 
     Reference: Chen et al., FedCluster, 2020, §IV.
     """
@@ -168,25 +168,21 @@ def by_major_class(
         own = own[: round(rho_cluster * size)]
         labels[own] = cluster
         free[cluster] -= len(own)
-    # Each class goes in turns to the clusters that have fewest of it, starting behind
-    # its own cluster: so the remainders of the classes fall on different clusters.
+    # Clients of a class go one by one to the cluster that has fewest of it, starting
+    # behind its own cluster: so the classes' remainders fall on different clusters.
     for number, label in enumerate(classes):
         received = np.zeros(num_clusters)
-        turn = (np.arange(num_clusters) - number - 1) % num_clusters
+        behind = (np.arange(num_clusters) - number - 1) % num_clusters
         waiting = order[(labels[order] < 0) & (major[order] == label)]
         for client in waiting:
             open_to = (free > 0) & (own_class != label)
             open_to = open_to if open_to.any() else free > 0
-            rank = np.where(open_to, received * num_clusters + turn, np.inf)
+            rank = np.where(open_to, received * num_clusters + behind, np.inf)
             cluster = int(np.argmin(rank))
             labels[client] = cluster
             received[cluster] += 1
             free[cluster] -= 1
     return from_labels(labels)
-
-
-def _sizes(members: np.ndarray, num_clients: int) -> np.ndarray:
-    return (members < num_clients).sum(1)
 
 
 def _check_clusters(num_clients: int, num_clusters: int) -> None:

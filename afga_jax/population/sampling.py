@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from afga_jax import checks
-from afga_jax.clustering import Clustering
 from afga_jax.keys import MAX_CYCLES, Purpose, place_key
+from afga_jax.population.clustering import Clustering
 from afga_jax.typing import Array
 
 
@@ -27,12 +27,13 @@ class CyclePlan(NamedTuple):
     padding; real ids come first. A count of None says that there is no padding.
 
     Attributes:
-      active: Who computes a gradient, `[steps, groups, width]`.
-      active_count: How many really do, `[steps, groups]`.
-      upload: Who sends its change to the server, `[groups, uploads]`.
-      upload_count: How many really do, `[groups]`.
-      members: The clients that hold a model, `[rows]`, all of whom upload; None: all
-        hold one.
+      active: Ids of the clients that compute a gradient, `[steps, groups, width]`.
+      active_count: How many of `active` are no padding, `[steps, groups]`.
+      upload: Ids of the clients that send their delta to the server, `[groups,
+        uploads]`.
+      upload_count: How many of `upload` are no padding, `[groups]`.
+      members: Ids of the clients that hold a model, `[rows]`, all of whom upload; None:
+        all clients hold one.
     """
 
     active: Array
@@ -61,8 +62,8 @@ class Plan(NamedTuple):
     """A round: the number, the clusters of each cycle, and the cycles' plans.
 
     Attributes:
-      round: Counts from 0.
-      clusters: `[cycles, groups]`.
+      round: Number of the round, from 0.
+      clusters: Clusters that take part in each cycle, `[cycles, groups]`.
       cycles: A `CyclePlan` whose arrays have a leading axis of cycles.
     """
 
@@ -73,6 +74,30 @@ class Plan(NamedTuple):
     def cycle(self, number: Array | int) -> CyclePlan:
         """The plan of one cycle."""
         return jax.tree.map(lambda x: x[number], self.cycles)
+
+
+class Participants(NamedTuple):
+    """How many take part in any round of an algorithm, without drawing its plan.
+
+    Attributes:
+      num_clients: N.
+      steps: Number of local steps of a cycle.
+      active: Number of clients that compute in each group and step; None: it is drawn,
+        or groups differ.
+      clusters: Clusters of each cycle, `[cycles, groups]`.
+      sizes: Number of clients in each of these clusters, `[cycles, groups]`.
+      members: Number of clients that a cycle's plan is about, `[cycles, groups]`: those
+        that upload where only they compute, otherwise all of the cluster.
+      uploads: Number of clients that upload, `[cycles, groups]`.
+    """
+
+    num_clients: int
+    steps: int
+    active: int | None
+    clusters: np.ndarray
+    sizes: np.ndarray
+    members: np.ndarray
+    uploads: np.ndarray
 
 
 Participation = Callable[[Array, Array, Array, Array], CyclePlan]
@@ -169,8 +194,8 @@ def limited(
     """Client i computes only in the first τᵢ local steps; who uploads stays the same.
 
     Args:
-      participation: Who would compute.
-      client_steps: τ, one for each client.
+      participation: Who would compute without the limits.
+      client_steps: τ, one number for each client.
       num_clients: N.
     """
     # Padding takes no step.
@@ -224,11 +249,11 @@ def draw_distinct(
     does not depend on `size`; `jax.random.choice` without replacement sorts all of it.
 
     Args:
-      key: Of the draw.
-      size: May be traced.
-      count: At most `size` and `capacity`; may be traced.
+      key: Key of the draw.
+      size: Bound of the numbers; may be traced.
+      count: How many numbers, at most `size` and `capacity`; may be traced.
       capacity: Length of the result.
-      fill: What stands behind the `count` numbers; at least `size`.
+      fill: Padding behind the `count` numbers; at least `size`.
 
     Returns:
       The numbers in ascending order, `[capacity]`.
@@ -272,11 +297,11 @@ def _samples(clustering: Clustering, chosen: np.ndarray, keys: Array, clusters: 
         if counts is not None:
             count = jnp.asarray(chosen, jnp.int32)[cluster]
         key = jax.random.fold_in(key, cluster)
-        places = draw_distinct(key, size, count, capacity, fill)
+        numbers = draw_distinct(key, size, count, capacity, fill)
         if clustering.members is None:
-            return places
+            return numbers
         members = jnp.asarray(clustering.members, jnp.int32)[cluster]
-        return members.at[places].get(mode="fill", fill_value=fill)
+        return members.at[numbers].get(mode="fill", fill_value=fill)
 
     of_clusters = jax.vmap(of_cluster, (None, 0))
     return jax.vmap(of_clusters, (0, None))(keys, clusters), counts

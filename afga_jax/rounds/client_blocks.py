@@ -14,7 +14,7 @@ import numpy as np
 from flax import struct
 
 from afga_jax.mesh import COPIED, ROWS
-from afga_jax.participation import make_plan
+from afga_jax.population.sampling import make_plan
 from afga_jax.recipe import Recipe
 from afga_jax.typing import ClientData, PyTree
 
@@ -26,15 +26,15 @@ class ClientBlocks:
     Attributes:
       own: The clients' data, numbered by their rows on their device.
       sizes: Samples of every client, `[N]`.
-      place: The row of each client among those of all devices, `[N + 1]`; padding's is
-        past the last.
+      row_of: Row number of each client among those of all devices, `[N + 1]`; that of
+        padding is past the last.
       block: Rows that each device holds.
       aligned: Whether the dense engine holds a client's model in the same row.
     """
 
     own: Any
     sizes: Any
-    place: Any
+    row_of: Any
     block: int = struct.field(pytree_node=False)
     aligned: bool = struct.field(pytree_node=False)
 
@@ -53,9 +53,9 @@ def split(data: Any, recipe: Recipe, devices: int) -> ClientBlocks:
     another in every array.
 
     Args:
-      data: Of all clients; see `can_be_split`.
+      data: The data of all clients; see `can_be_split`.
       recipe: Says in which rows clients lie.
-      devices: That share the clients.
+      devices: Number of devices that share the clients.
     """
     num_clients = recipe.clustering.num_clients
     fixed = row_order(recipe)
@@ -63,11 +63,11 @@ def split(data: Any, recipe: Recipe, devices: int) -> ClientBlocks:
     size = -(-len(order) // devices)
     padded = np.full(devices * size, num_clients)
     padded[: len(order)] = order
-    place = np.full(num_clients + 1, devices * size, np.int32)
-    place[order] = np.arange(len(order))
-    place[num_clients] = devices * size
+    row_of = np.full(num_clients + 1, devices * size, np.int32)
+    row_of[order] = np.arange(len(order))
+    row_of[num_clients] = devices * size
     own = data.in_blocks(padded.reshape(devices, size))
-    return ClientBlocks(own, np.asarray(data.sizes), place, size, fixed is not None)
+    return ClientBlocks(own, np.asarray(data.sizes), row_of, size, fixed is not None)
 
 
 def row_order(recipe: Recipe) -> np.ndarray | None:
@@ -78,12 +78,11 @@ def row_order(recipe: Recipe) -> np.ndarray | None:
     )
     if jax.eval_shape(recipe.mixing.rows, plan) is None:
         return np.arange(recipe.clustering.num_clients)
-    fixed = getattr(recipe.mixing, "fixed_rows", lambda: None)
-    return fixed() if len(plan.clusters) == 1 else None
+    return recipe.mixing.fixed_rows() if len(plan.clusters) == 1 else None
 
 
 def specs(data: PyTree) -> PyTree:
     """How the arrays of client data lie on a mesh: blocks, or a copy on each device."""
     if not isinstance(data, ClientBlocks):
         return COPIED
-    return dataclasses.replace(data, own=ROWS, sizes=COPIED, place=COPIED)
+    return dataclasses.replace(data, own=ROWS, sizes=COPIED, row_of=COPIED)

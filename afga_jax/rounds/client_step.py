@@ -1,104 +1,66 @@
-"""What all engines share: how a cycle's client steps begin, run and end.
+"""What clients do in a cycle: how their local steps begin, run and are fed.
 
 An engine decides when and where the gradients of a cycle are computed; which, from
 which data, with which randomness and to what end is decided here.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import cast
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from afga_jax import keys, rows
-from afga_jax.aggregate import upload_weights
-from afga_jax.client import client_step
-from afga_jax.client_blocks import ClientBlocks
-from afga_jax.execution import Execution
-from afga_jax.mesh import CLIENTS, blocks_of
-from afga_jax.mixing import positions
-from afga_jax.participation import Plan
-from afga_jax.recipe import FederatedState, Memory, Model, Recipe, RoundInfo
+from afga_jax import keys, trees
+from afga_jax.recipe import Memory, Model, Recipe
+from afga_jax.rounds.client_blocks import ClientBlocks
+from afga_jax.rounds.cycle import Cycle
+from afga_jax.rounds.update_rows import rows_from_blocks, update_rows
 from afga_jax.typing import Array, Batch, ClientData, PyTree, Task
-from afga_jax.update_rows import (
-    collected_rows,
-    rows_from_blocks,
-    update_rows,
-    uploaded_rows,
-)
 
 
-class Cycle(NamedTuple):
-    """Where in a round we are, and all that is fixed while its local steps run.
+def local_step(
+    recipe: Recipe,
+    task: Task,
+    model: Model,
+    memory: Memory,
+    anchor: tuple[PyTree, PyTree],
+    batch: Batch,
+    key: Array,
+) -> tuple[Model, Memory, Array, dict[str, Array]]:
+    """One local step of one client.
 
-    Attributes:
-      recipe: The algorithm, with the numbers of the state.
-      recipe_at: Makes the recipe from a state.
+    Args:
+      recipe: The algorithm, for its optimizer and its correction.
       task: The loss.
-      key: The run's key.
-      state: The state before this cycle.
-      data: The clients' data.
-      plan: Who takes part in the round.
-      number: The cycle's number in the round.
-      execution: How the round is computed.
+      model: The client's model; `shared` as the step should see it.
+      memory: What the client remembers of its steps.
+      anchor: The round's starting parameters and the mean control.
+      batch: The data of the step.
+      key: The key of the step's dropout.
+
+    Returns:
+      What to add to the model, the new memory, the loss and the metrics.
     """
-
-    recipe: Recipe
-    recipe_at: Callable[[FederatedState], Recipe]
-    task: Task
-    key: Array
-    state: FederatedState
-    data: ClientData
-    plan: Plan
-    number: Array | int
-    execution: Execution
-
-    @property
-    def shared(self) -> PyTree:
-        """What a client's step reads of all this, for `given`."""
-        state = dataclasses.replace(self.state, server=(), controls=(), clients=())
-        return None if self.mesh is None else (self.key, state, self.number)
-
-    def given(self, shared: PyTree) -> "Cycle":
-        """The same inside `shard_map`, which may close over no array.
-
-        Args:
-          shared: From `shared`, passed as an argument; None: on one device.
-        """
-        if shared is None:
-            return self
-        key, state, number = shared
-        recipe = self.recipe_at(state)
-        return self._replace(recipe=recipe, key=key, state=state, number=number)
-
-    @property
-    def mesh(self) -> Mesh | None:
-        """Devices that share the clients; None: one has all."""
-        mesh = self.execution.mesh
-        return mesh if mesh is not None and CLIENTS in mesh.axis_names else None
-
-    @property
-    def holders(self) -> Array | None:
-        """Ids of the clients that hold a model, in row order; None: 0, 1, …, N−1.
-
-        Filled up with nobody's so that all devices have equally many.
-        """
-        ids = self.recipe.mixing.rows(self.plan, self.number)
-        if ids is None:
-            return None
-        missing = -len(ids) % blocks_of(self.mesh)
-        return jnp.pad(ids, (0, missing), constant_values=self._num_clients)
-
-    def rows_at(self, tree: PyTree, place: Array) -> PyTree:
-        """The rows at `place`, in that order; past the last, anything."""
-        return collected_rows(tree, place, self.mesh)
-
-    @property
-    def _num_clients(self) -> int:
-        return self.recipe.clustering.num_clients
+    start, mean_control = anchor
+    loss_of = jax.value_and_grad(task.loss, has_aux=True)
+    (loss, (stats, metrics)), raw = loss_of(model.params, model.stats, batch, key, True)
+    gradient = recipe.correction.gradient(
+        raw, model.params, start, memory.control, mean_control
+    )
+    updates, optimizer, shared = recipe.optimizer.update(
+        gradient, memory.optimizer, model.shared, model.params
+    )
+    increment = Model(updates, jax.tree.map(jnp.subtract, stats, model.stats), shared)
+    steps = recipe.correction.record(memory.steps, raw)
+    memory_now = Memory(optimizer, memory.control, steps)
+    return (
+        trees.with_dtypes_of(model, increment),
+        trees.with_dtypes_of(memory, memory_now),
+        loss,
+        metrics,
+    )
 
 
 def fresh(
@@ -109,14 +71,14 @@ def fresh(
     Args:
       recipe: The algorithm.
       params: Where everybody starts.
-      stats: Likewise.
-      controls: The clients' own, `[count, ...]`.
-      count: How many.
+      stats: The statistics that everybody starts with.
+      controls: The clients' own controls, `[count, ...]`.
+      count: Number of clients.
     """
     optimizer, shared = recipe.optimizer.init(params)
-    models = rows.repeat(Model(params, stats, shared), count)
+    models = trees.repeat(Model(params, stats, shared), count)
     steps = recipe.correction.begin(params)
-    optimizer, steps = rows.repeat((optimizer, steps), count)
+    optimizer, steps = trees.repeat((optimizer, steps), count)
     return models, Memory(optimizer, controls, steps)
 
 
@@ -145,7 +107,7 @@ def step_clients(
     active: Array,
     models: Model,
     memories: Memory,
-    place: Array,
+    rows: Array,
     count: Array | None,
     *,
     read: Model | None = None,
@@ -154,11 +116,11 @@ def step_clients(
 
     Args:
       cycle: Where we are.
-      step: Of the cycle.
+      step: The step's number in the cycle.
       active: Who computes, `[active]`.
-      models: `[rows, ...]`.
-      memories: `[rows, ...]`.
-      place: The active clients' rows, `[active]`.
+      models: Everybody's models, `[rows, ...]`.
+      memories: Everybody's memories, `[rows, ...]`.
+      rows: Row numbers of the active clients, `[active]`.
       count: Only the first so many are real; None: all.
       read: The models that gradients are taken at; None: `models`.
 
@@ -169,7 +131,7 @@ def step_clients(
     aligned = isinstance(data, ClientBlocks) and data.aligned
     batches = None if aligned else sent_batches(cycle, step, active, count)
 
-    def one(model, memory, inputs, copied, data, row):
+    def step_row(model, memory, inputs, copied, data, row):
         client, batch = inputs
         shared, step = copied
         at = row if aligned else client
@@ -179,10 +141,10 @@ def step_clients(
         return increment, memory, tuple(measured)
 
     return update_rows(
-        one,
+        step_row,
         models,
         memories,
-        place,
+        rows,
         count,
         (active, batches),
         (cycle.shared, step),
@@ -215,7 +177,7 @@ def step_client(
     anchor = (state.params, state.control)
     where = (state.round, cycle.number, step, client)
     dropout = keys.dropout_key(cycle.key, *where)
-    return client_step(cycle.recipe, cycle.task, model, memory, anchor, batch, dropout)
+    return local_step(cycle.recipe, cycle.task, model, memory, anchor, batch, dropout)
 
 
 def draw_batch(
@@ -235,7 +197,7 @@ def sent_batches(
 
     Args:
       cycle: Where we are.
-      steps: Of each client, or one for all.
+      steps: The step of each client, or one for all.
       clients: Their ids, `[listed]`.
       count: Only the first so many are real; None: all.
 
@@ -251,7 +213,7 @@ def sent_batches(
         ),
         data.own,
         data.block,
-        data.place[clients],
+        data.row_of[clients],
         count,
         (jnp.broadcast_to(steps, clients.shape), clients),
         cycle.shared,
@@ -263,51 +225,3 @@ def sent_batches(
 def copied_data(cycle: Cycle) -> ClientData | None:
     """The data, if every device has all of them."""
     return None if isinstance(cycle.data, ClientBlocks) else cycle.data
-
-
-def uploads(
-    cycle: Cycle, holders: Array | None, tree: PyTree
-) -> tuple[PyTree, Array, Array]:
-    """What the uploading clients hold, with their ids and weights.
-
-    Args:
-      cycle: Where we are.
-      holders: Ids in row order; None: 0, 1, …, N−1.
-      tree: `[rows, ...]`.
-    """
-    part, nobody = cycle.plan.cycle(cycle.number), cycle.recipe.clustering.num_clients
-    ids, weights = part.upload.reshape(-1), weights_of(cycle)
-    place = positions(holders, ids, nobody)
-    return uploaded_rows(tree, place, ids, weights, nobody=nobody, mesh=cycle.mesh)
-
-
-def weights_of(cycle: Cycle) -> Array:
-    """The weight of each upload in Δ, `[uploads]`."""
-    part, clusters = cycle.plan.cycle(cycle.number), cycle.plan.clusters[cycle.number]
-    return upload_weights(cycle.recipe, cycle.data, part, clusters)
-
-
-def idle_uploads(cycle: Cycle, reached: Array | None) -> dict[str, Array]:
-    """How many uploads no gradient has a part in, for `info`.
-
-    Args:
-      cycle: Where we are.
-      reached: Whether one has a part in each upload, `[uploads]`; None: in all.
-    """
-    ids = cycle.plan.cycle(cycle.number).upload.reshape(-1)
-    idle = jnp.zeros(ids.shape, bool)
-    if reached is not None:
-        idle = (ids < cycle.recipe.clustering.num_clients) & ~reached
-    return {"idle_uploads": idle.sum(dtype=jnp.int32)}
-
-
-def info(
-    sums: tuple[Array, dict[str, Array]],
-    needed: Array,
-    planned: Array,
-    moved: dict[str, Array],
-) -> RoundInfo:
-    """Diagnostics from sums over the gradients that were computed."""
-    mean = jax.tree.map(lambda x: x / jnp.maximum(needed, 1), sums)
-    loss, metrics = mean
-    return RoundInfo(loss, metrics, gradients=planned, needed=needed, **moved)

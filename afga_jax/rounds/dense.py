@@ -12,12 +12,11 @@ import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
 
-from afga_jax import cycle as cycles
-from afga_jax import reach, rows
-from afga_jax.aggregate import server_step
-from afga_jax.cycle import Cycle, fresh
-from afga_jax.mixing import positions
+from afga_jax import trees
+from afga_jax.gossip.mixing import positions
 from afga_jax.recipe import FederatedState, Memory, Model, RoundInfo
+from afga_jax.rounds import client_step, needed, server_step
+from afga_jax.rounds.cycle import Cycle
 from afga_jax.typing import Array, PyTree
 
 
@@ -28,10 +27,10 @@ def run_cycle(cycle: Cycle) -> tuple[FederatedState, RoundInfo]:
     part = plan.cycle(number)
     active, count = part.flat_active(num_clients)
     planned = jnp.int32(active.size) if count is None else count.sum()
-    stateful = cycles.is_stateful(recipe, state.params)
-    matters = reach.needed(recipe, plan, number, stateful=stateful)
+    stateful = client_step.is_stateful(recipe, state.params)
+    matters = needed.mask(recipe, plan, number, stateful=stateful)
     if matters is not None:
-        active, count = reach.first(active, matters)
+        active, count = needed.first(active, matters)
     size = num_clients if holders is None else len(holders)
     (models, memories), sums = jax.lax.scan(
         functools.partial(_local_step, cycle, holders),
@@ -40,30 +39,34 @@ def run_cycle(cycle: Cycle) -> tuple[FederatedState, RoundInfo]:
         unroll=_unroll(size, state.params, active.shape),
     )
     if recipe.server is None:
-        state, moved = _persist(cycle, holders, models, memories)
+        state, diagnostics = _persist(cycle, holders, models, memories)
     else:
-        uploads = cycles.uploads(cycle, holders, (models, memories))
+        uploads = server_step.uploads(cycle, holders, (models, memories))
         (models, memories), ids, weights = uploads
-        changes = _changes(state, models, ids < num_clients)
-        state, moved = server_step(recipe, state, ids, weights, changes, memories)
-        moved |= cycles.idle_uploads(cycle, reach.reached(recipe, plan, number))
-    needed = planned if count is None else count.sum()
+        deltas = _deltas(state, models, ids < num_clients)
+        state, diagnostics = server_step.apply(
+            recipe, state, ids, weights, deltas, memories
+        )
+        diagnostics |= server_step.idle_uploads(
+            cycle, needed.reached(recipe, plan, number)
+        )
+    computed = planned if count is None else count.sum()
     sums = jax.tree.map(lambda x: x.sum(), sums)
-    return state, cycles.info(sums, needed, planned, moved)
+    return state, server_step.info(sums, computed, planned, diagnostics)
 
 
 def _local_step(cycle: Cycle, holders: Array | None, carry, inputs):
     """The active clients step from their rows; then everybody gossips."""
     (models, memories), (step, active, count) = carry, inputs
     mix_first, num_clients = cycle.recipe.mix_first, cycle.recipe.clustering.num_clients
-    place, read = positions(holders, active, num_clients), None
-    mix = cycles.mixing_at(cycle, step)
+    rows, read = positions(holders, active, num_clients), None
+    mix = client_step.mixing_at(cycle, step)
     if mix_first:
         before, models = models, mix(models)
         # A gradient is taken where the client was, with what it shares mixed.
         read = before._replace(shared=models.shared)
-    models, memories, sums = cycles.step_clients(
-        cycle, step, active, models, memories, place, count, read=read
+    models, memories, sums = client_step.step_clients(
+        cycle, step, active, models, memories, rows, count, read=read
     )
     return (models if mix_first else mix(models), memories), sums
 
@@ -76,10 +79,10 @@ def _begin(cycle: Cycle, holders: Array | None, size: int) -> tuple[Model, Memor
         own = cycle.rows_at(own, holders)
     if recipe.server is None:
         return own
-    return fresh(recipe, state.params, state.stats, own, size)
+    return client_step.fresh(recipe, state.params, state.stats, own, size)
 
 
-def _changes(state: FederatedState, models: Model, real: Array) -> Array:
+def _deltas(state: FederatedState, models: Model, real: Array) -> Array:
     """What was added to each model since the cycle began, `[models, d]`."""
     start = ravel_pytree((state.params, state.stats))[0]
     ends = jax.vmap(lambda model: ravel_pytree((model.params, model.stats))[0])(models)
@@ -98,15 +101,15 @@ def _persist(cycle: Cycle, holders: Array | None, models: Model, memories: Memor
     delta = jax.tree.map(jnp.subtract, params, state.params)
     weights = jnp.full(num_clients, 1 / num_clients)
     nothing = jnp.zeros((), jnp.int32)
-    moved = {
+    diagnostics = {
         "delta_norm": optax.tree.norm(delta),
-        "spread": rows.spread(weights, models.params, params),
+        "spread": trees.spread(weights, models.params, params),
         "uploads": nothing,
         "idle_uploads": nothing,
     }
     clients = (models, memories)
     state = dataclasses.replace(state, params=params, stats=stats, clients=clients)
-    return state, moved
+    return state, diagnostics
 
 
 def _unroll(size: int, params: PyTree, shape: tuple[int, ...]) -> int:

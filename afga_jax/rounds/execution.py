@@ -18,7 +18,7 @@ class Execution:
 
     Attributes:
       engine: `dense` keeps everybody's model, `span` only increments; `auto`: by rule
-        (`afga_jax.engine`).
+        (`afga_jax.training.engine_choice`).
       chunk: Clients that run side by side; None: by platform.
       slot_width: Gradients in a slot of the span engine; None: by platform.
       mesh: Devices that share the clients and the seeds (`afga_jax.mesh.make_mesh`);

@@ -8,13 +8,13 @@ loss that would be logged: it is not computed.
 import jax
 import jax.numpy as jnp
 
-from afga_jax.mixing import NoMixing, positions
-from afga_jax.participation import Plan
+from afga_jax.gossip.mixing import positions
+from afga_jax.population.sampling import Plan
 from afga_jax.recipe import Recipe
 from afga_jax.typing import Array
 
 
-def needed(
+def mask(
     recipe: Recipe, plan: Plan, cycle: Array | int = 0, *, stateful: bool = False
 ) -> Array | None:
     """Who of those that compute does so for the server's good, `[steps, active]`.
@@ -25,45 +25,45 @@ def needed(
 
     Args:
       recipe: The algorithm.
-      plan: Of the round.
-      cycle: Of the round.
-      stateful: The local optimizer has state: a gradient that matters makes the
-        client's gradients before it matter.
+      plan: The round's plan.
+      cycle: Number of the cycle in the round.
+      stateful: Whether the local optimizer has state: then a gradient that matters
+        makes the client's gradients before it matter.
 
     Returns:
       None where everything does: without a server, or where nobody mixes and all who
       compute upload.
     """
     num_clients, part = recipe.clustering.num_clients, plan.cycle(cycle)
-    alone = isinstance(recipe.mixing, NoMixing)
+    alone = not recipe.mixing.mixes
     if recipe.server is None or (alone and part.all_upload(num_clients)):
         return None
     active, _ = part.flat_active(num_clients)
     holders = recipe.mixing.rows(plan, cycle)
-    place = positions(holders, active, num_clients)
+    row = positions(holders, active, num_clients)
     uploads = positions(holders, part.upload.reshape(-1), num_clients)
     nobody = jnp.zeros(num_clients if holders is None else len(holders))
     matters = nobody.at[uploads].set(1, mode="drop")
     if alone:
-        return (matters.at[place].get(mode="clip") > 0) & (active < num_clients)
+        return (matters.at[row].get(mode="clip") > 0) & (active < num_clients)
 
     def back(carry, inputs):
         matters, later = carry
-        step, place, real = inputs
+        step, row, real = inputs
         operator = recipe.mixing.at(plan, step, cycle)
         (before,) = jax.linear_transpose(operator.apply, matters)(matters)
         seen = matters if recipe.mix_first else before
-        now = seen.at[place].get(mode="clip") > 0
+        now = seen.at[row].get(mode="clip") > 0
         if stateful:
-            now |= later.at[place].get(mode="clip") > 0
-            later = later.at[place].max(now.astype(later.dtype), mode="drop")
+            now |= later.at[row].get(mode="clip") > 0
+            later = later.at[row].max(now.astype(later.dtype), mode="drop")
         # Only whether it is zero matters; powers of W would underflow.
         matters = (before > 0).astype(matters.dtype)
-        matters = matters.at[place].max(now.astype(matters.dtype), mode="drop")
+        matters = matters.at[row].max(now.astype(matters.dtype), mode="drop")
         return (matters, later), now & real
 
     steps = jnp.arange(len(active))
-    inputs = (steps, place, active < num_clients)
+    inputs = (steps, row, active < num_clients)
     return jax.lax.scan(back, (matters, nobody), inputs, reverse=True)[1]
 
 
@@ -71,41 +71,41 @@ def reached(recipe: Recipe, plan: Plan, cycle: Array | int = 0) -> Array | None:
     """Whether some gradient has a part in each upload, `[uploads]`.
 
     Forwards through the steps: after a mixing a model comes from gradients if one that
-    it takes a share of does. What an upload without any says is zero but for rounding.
+    it takes a part of does. What an upload without any says is zero but for rounding.
 
     Args:
       recipe: An algorithm with a server.
-      plan: Of the round.
-      cycle: Of the round.
+      plan: The round's plan.
+      cycle: Number of the cycle in the round.
 
     Returns:
       None where all uploads have one: where all that hold a model compute, so that
-      every share, of whomever, is of a gradient's.
+      every part, of whomever, is of a gradient's.
     """
     num_clients, part = recipe.clustering.num_clients, plan.cycle(cycle)
     active, count = part.flat_active(num_clients)
     holders = recipe.mixing.rows(plan, cycle)
-    rows = num_clients if holders is None else len(holders)
-    if count is None and active.shape[1] == rows:
+    num_rows = num_clients if holders is None else len(holders)
+    if count is None and active.shape[1] == num_rows:
         return None
-    place = positions(holders, active, num_clients)
+    row = positions(holders, active, num_clients)
     uploads = positions(holders, part.upload.reshape(-1), num_clients)
-    nobody = jnp.zeros(rows)
+    nobody = jnp.zeros(num_rows)
 
     def forth(has, inputs):
-        step, place = inputs
+        step, row = inputs
         mix = recipe.mixing.at(plan, step, cycle).apply
         if not recipe.mix_first:
-            has = has.at[place].set(1, mode="drop")
+            has = has.at[row].set(1, mode="drop")
         has = (mix(has) > 0).astype(has.dtype)
         if recipe.mix_first:
-            has = has.at[place].set(1, mode="drop")
+            has = has.at[row].set(1, mode="drop")
         return has, None
 
-    if isinstance(recipe.mixing, NoMixing):
-        has = nobody.at[place.reshape(-1)].set(1, mode="drop")
+    if recipe.mixing.mixes:
+        has, _ = jax.lax.scan(forth, nobody, (jnp.arange(len(row)), row))
     else:
-        has, _ = jax.lax.scan(forth, nobody, (jnp.arange(len(place)), place))
+        has = nobody.at[row.reshape(-1)].set(1, mode="drop")
     return has.at[uploads].get(mode="fill", fill_value=0) > 0
 
 

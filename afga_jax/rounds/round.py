@@ -16,12 +16,14 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from afga_jax import dense, keys, rows, span
-from afga_jax.cycle import Cycle, fresh
-from afga_jax.execution import Execution
-from afga_jax.participation import Plan, make_plan
+from afga_jax import keys, trees
+from afga_jax.population.sampling import Plan, make_plan
 from afga_jax.recipe import FederatedState, Recipe, RoundInfo
-from afga_jax.schedule import Schedule
+from afga_jax.rounds import dense, span
+from afga_jax.rounds.client_step import fresh
+from afga_jax.rounds.cycle import Cycle
+from afga_jax.rounds.execution import Execution
+from afga_jax.rounds.span.schedule import Schedule
 from afga_jax.typing import Array, ClientData, Task
 
 
@@ -40,7 +42,7 @@ def init_state(
         stats=stats,
         server=() if recipe.server is None else recipe.server.init(params),
         control=control,
-        controls=rows.repeat(control, num_clients),
+        controls=trees.repeat(control, num_clients),
         clients=start if serverless else (),
         numbers=numbers,
     )
@@ -91,8 +93,8 @@ def run_round(
 
 
 def _over_cycles(infos: RoundInfo) -> RoundInfo:
-    share = infos.needed / jnp.maximum(infos.needed.sum(), 1)
-    loss, metrics = rows.weighted_sum(share, (infos.loss, infos.metrics))
+    weights = infos.needed / jnp.maximum(infos.needed.sum(), 1)
+    loss, metrics = trees.weighted_sum(weights, (infos.loss, infos.metrics))
     return RoundInfo(
         loss=loss,
         metrics=metrics,

@@ -1,6 +1,6 @@
 """How a step that is written for one client runs for those who take it.
 
-The one place that knows about vmap, chunks and devices: on a mesh each device updates
+The one module that knows about vmap, chunks and devices: on a mesh each device updates
 the rows that lie on it.
 """
 
@@ -11,9 +11,8 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from afga_jax import rows
-from afga_jax.mesh import CLIENTS, COPIED, ROWS, blocks_of, over_blocks
-from afga_jax.platform import on_cpu
+from afga_jax import trees
+from afga_jax.mesh import CLIENTS, COPIED, ROWS, blocks_of, on_cpu, over_blocks
 from afga_jax.typing import Array, PyTree
 
 
@@ -21,7 +20,7 @@ def update_rows(
     step: Callable[..., tuple[PyTree, PyTree, PyTree]],
     models: PyTree,
     memories: PyTree,
-    place: Array,
+    rows: Array,
     count: Array | None,
     inputs: PyTree,
     copied: PyTree,
@@ -39,12 +38,12 @@ def update_rows(
         measured)`, for one client. It closes over no array: devices would not have it.
       models: `[rows, ...]`, to which increments are added.
       memories: `[rows, ...]`.
-      place: Rows of the clients that step, each at most once, `[listed]`; past the last
-        row is padding.
+      rows: Row numbers of the clients that step, each at most once, `[listed]`; past
+        the last row is padding.
       count: Only the first so many are real; None: all.
-      inputs: Of each listed client, `[listed, ...]`.
+      inputs: What is given to each listed client, `[listed, ...]`.
       copied: What all steps read.
-      data: The clients'.
+      data: The clients' data.
       in_blocks: Whether the data lie in blocks with the rows: then a step is given its
         device's block, and its row in it.
       read: The models that clients step from, `[rows, ...]`; None: `models`.
@@ -55,29 +54,29 @@ def update_rows(
       Models, memories, and the sums of what was measured, one for each device.
     """
 
-    def block(models, memories, read, data, place, count, inputs, copied, usual=None):
-        """On one device, with places among its own rows."""
-        at = lambda tree: rows.take(tree, place)  # noqa: E731
+    def block(models, memories, read, data, rows, count, inputs, copied, usual=None):
+        """On one device, with the numbers of its own rows."""
+        at = lambda tree: trees.take(tree, rows)  # noqa: E731
         increments, memory, measured = over_clients(
-            lambda one: step(*one[:3], copied, data, one[3]),
-            (at(models if read is None else read), at(memories), inputs, place),
+            lambda client: step(*client[:3], copied, data, client[3]),
+            (at(models if read is None else read), at(memories), inputs, rows),
             chunk=chunk,
             count=count,
             usual=usual,
         )
-        models = rows.add(models, place, increments)
-        memories = rows.put(memories, place, memory)
+        models = trees.add(models, rows, increments)
+        memories = trees.put(memories, rows, memory)
         return models, memories, jax.tree.map(lambda x: x.sum(0), measured)
 
     if mesh is None:
-        return block(models, memories, read, data, place, count, inputs, copied)
+        return block(models, memories, read, data, rows, count, inputs, copied)
     # How many of the list a device has on average.
-    usual = -(-len(place) // blocks_of(mesh))
+    usual = -(-len(rows) // blocks_of(mesh))
 
-    def here(models, memories, read, data, place, count, inputs, copied):
+    def here(models, memories, read, data, rows, count, inputs, copied):
         size = len(jax.tree.leaves(models)[0])
-        local, order, number = _lying_here(size, place, count)
-        inputs = rows.take(inputs, order)
+        local, order, number = _lying_here(size, rows, count)
+        inputs = trees.take(inputs, order)
         *updated, sums = block(
             models, memories, read, data, local, number, inputs, copied, usual
         )
@@ -85,37 +84,37 @@ def update_rows(
 
     in_specs = (ROWS, ROWS, ROWS, ROWS if in_blocks else COPIED, *[COPIED] * 4)
     return over_blocks(here, mesh, in_specs, ROWS)(
-        models, memories, read, data, place, count, inputs, copied
+        models, memories, read, data, rows, count, inputs, copied
     )
 
 
-def collected_rows(tree: PyTree, place: Array, mesh: Mesh | None = None) -> PyTree:
-    """The rows at `place`, in that order, on every device; past the last, anything.
+def collected_rows(tree: PyTree, rows: Array, mesh: Mesh | None = None) -> PyTree:
+    """Rows by their numbers, in that order, on every device; past the last, anything.
 
     Args:
       tree: `[rows, ...]`.
-      place: `[listed]`.
+      rows: Row numbers, `[listed]`.
       mesh: Devices that share the rows: each sends those that lie on it. A compiler
         would gather all of them.
     """
     if mesh is None:
-        return rows.take(tree, place)
+        return trees.take(tree, rows)
 
-    def here(tree, place):
+    def here(tree, rows):
         def collect(x):
-            local = place - jax.lax.axis_index(CLIENTS) * len(x)
+            local = rows - jax.lax.axis_index(CLIENTS) * len(x)
             local = jnp.where(local < 0, len(x), local)
-            found = x.at[local].get(mode="fill", fill_value=0)
-            return jax.lax.psum(found, CLIENTS)
+            own = x.at[local].get(mode="fill", fill_value=0)
+            return jax.lax.psum(own, CLIENTS)
 
         return jax.tree.map(collect, tree)
 
-    return over_blocks(here, mesh, (ROWS, COPIED), COPIED)(tree, place)
+    return over_blocks(here, mesh, (ROWS, COPIED), COPIED)(tree, rows)
 
 
 def uploaded_rows(
     tree: PyTree,
-    place: Array,
+    rows: Array,
     ids: Array,
     weights: Array,
     *,
@@ -126,9 +125,10 @@ def uploaded_rows(
 
     Args:
       tree: `[rows, ...]`.
-      place: Rows of the uploading clients, `[uploads]`; past the last row is padding.
-      ids: Of the uploading clients, `[uploads]`.
-      weights: Of the uploads.
+      rows: Row numbers of the uploading clients, `[uploads]`; past the last row is
+        padding.
+      ids: Ids of the uploading clients, `[uploads]`.
+      weights: Weights of the uploads, `[uploads]`.
       nobody: The id of what fills up a device's list; its weight is zero.
       mesh: Devices that share the rows: each takes out those that lie on it.
 
@@ -136,24 +136,24 @@ def uploaded_rows(
       Rows with their ids and weights.
     """
     if mesh is None:
-        return rows.take(tree, place), ids, weights
+        return trees.take(tree, rows), ids, weights
 
-    def here(tree, place, ids, weights):
+    def here(tree, rows, ids, weights):
         size = len(jax.tree.leaves(tree)[0])
-        local, order, number = _lying_here(size, place, None)
+        local, order, number = _lying_here(size, rows, None)
         real = jnp.arange(len(order)) < number
         own_ids = jnp.where(real, ids[order], jnp.asarray(nobody, ids.dtype))
-        return rows.take(tree, local), own_ids, jnp.where(real, weights[order], 0)
+        return trees.take(tree, local), own_ids, jnp.where(real, weights[order], 0)
 
     in_specs = (ROWS, *[COPIED] * 3)
-    return over_blocks(here, mesh, in_specs, ROWS)(tree, place, ids, weights)
+    return over_blocks(here, mesh, in_specs, ROWS)(tree, rows, ids, weights)
 
 
 def rows_from_blocks(
     function: Callable[..., PyTree],
     own: PyTree,
     block: int,
-    place: Array,
+    rows: Array,
     count: Array | None,
     inputs: PyTree,
     copied: PyTree,
@@ -166,11 +166,11 @@ def rows_from_blocks(
     Args:
       function: `(own, row, input, copied) -> result`, for one client and its row in
         the block.
-      own: What lies in blocks.
-      block: Rows of a block.
-      place: Of the clients among all rows, `[listed]`.
+      own: Arrays that lie in blocks over the devices.
+      block: Number of rows in a block.
+      rows: Row numbers of the clients among all rows, `[listed]`.
       count: Only the first so many are real; None: all.
-      inputs: Of each listed client, `[listed, ...]`.
+      inputs: What is given to each listed client, `[listed, ...]`.
       copied: What all read.
       chunk: Clients that run side by side on a device; None: by platform.
       mesh: Devices that hold the blocks.
@@ -179,21 +179,21 @@ def rows_from_blocks(
       Results `[listed, ...]`.
     """
 
-    def here(own, place, count, inputs, copied):
-        local, order, number = _lying_here(block, place, count)
+    def here(own, rows, count, inputs, copied):
+        local, order, number = _lying_here(block, rows, count)
         results = over_clients(
-            lambda one: function(own, *one, copied),
-            (local, rows.take(inputs, order)),
+            lambda client: function(own, *client, copied),
+            (local, trees.take(inputs, order)),
             chunk=chunk,
             count=number,
         )
-        shape = lambda x: jnp.zeros((len(place), *x.shape[1:]), x.dtype)  # noqa: E731
-        at = jnp.where(jnp.arange(len(order)) < number, order, len(place))
-        listed = rows.put(jax.tree.map(shape, results), at, results)
+        shape = lambda x: jnp.zeros((len(rows), *x.shape[1:]), x.dtype)  # noqa: E731
+        at = jnp.where(jnp.arange(len(order)) < number, order, len(rows))
+        listed = trees.put(jax.tree.map(shape, results), at, results)
         return jax.lax.psum(listed, CLIENTS)
 
     in_specs = (ROWS, *[COPIED] * 4)
-    return over_blocks(here, mesh, in_specs, COPIED)(own, place, count, inputs, copied)
+    return over_blocks(here, mesh, in_specs, COPIED)(own, rows, count, inputs, copied)
 
 
 def over_clients(
@@ -242,8 +242,8 @@ def over_lanes(
     """Applies `function` to all lanes of a slot, shared by the devices.
 
     Args:
-      function: Of some lanes, `[lanes, ...]`, and of what every device has.
-      lanes: Their number is a multiple of the devices.
+      function: Takes some lanes, `[lanes, ...]`, and what every device has.
+      lanes: Inputs of the lanes; their number is a multiple of the devices.
       *copied: What every device has.
       mesh: Devices that share the lanes; each gets all results.
     """
@@ -258,17 +258,17 @@ def over_lanes(
 
 
 def _lying_here(
-    size: int, place: Array, count: Array | None
+    size: int, rows: Array, count: Array | None
 ) -> tuple[Array, Any, Array]:
-    """Rows of this device's block: local places, positions in the list, their number.
+    """Rows of this device's block: local row numbers, positions in the list, how many.
 
     Those that lie here come first; the others are past the last row.
     """
-    local = place - jax.lax.axis_index(CLIENTS) * size
+    local = rows - jax.lax.axis_index(CLIENTS) * size
     here = (local >= 0) & (local < size)
     if count is not None:
-        here &= jnp.arange(len(place)) < count
-    order = jnp.argsort(~here, stable=True)[: min(len(place), size)]
+        here &= jnp.arange(len(rows)) < count
+    order = jnp.argsort(~here, stable=True)[: min(len(rows), size)]
     return jnp.where(here, local, size)[order], order, here.sum(dtype=jnp.int32)
 
 
@@ -283,8 +283,8 @@ def _first(function, inputs, total: int, chunk: int, count: Array) -> PyTree:
         slice_ = lambda x: jax.lax.dynamic_slice_in_dim(x, start, chunk)  # noqa: E731
         rows = jax.tree.map(slice_, inputs)
         if chunk == 1:
-            one = function(jax.tree.map(lambda x: x[0], rows))
-            new = jax.tree.map(lambda x: x[None], one)
+            single = function(jax.tree.map(lambda x: x[0], rows))
+            new = jax.tree.map(lambda x: x[None], single)
         else:
             new = jax.vmap(function)(rows)
         real = start + jnp.arange(chunk) < count

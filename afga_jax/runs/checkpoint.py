@@ -2,13 +2,18 @@
 
 Orbax writes a state beside its place and renames it when all of it is there, so a
 program that dies while it saves leaves the older states as they were. Each state gets a
-list of its files' checksums: one that was cut, lost or altered later is noticed.
+list of its files' checksums: one that was cut, lost or altered later is noticed. And
+each says of itself what it belongs to: its round, the format, the version that wrote
+it, and what its owner adds.
 """
 
+import importlib.metadata
 import json
 import os
 import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -17,20 +22,26 @@ from absl import logging
 from afga_jax import checks
 from afga_jax.typing import PyTree
 
+#: Format of what is saved; a state of another one is refused.
+FORMAT = 2
+
+#: `(what a state says of itself, its folder)`; raises where it does not belong here.
+Accept = Callable[[dict[str, Any], Path], None]
+
 _PREFIX = "round"
 _CHECKSUMS = "checksums.json"
 
 
 class CheckpointError(ValueError):
-    """There are saved states, but none of them can be read."""
+    """Saved states cannot be read, or do not belong to the run."""
 
 
 class Checkpoints:
     """The newest states of a run, one folder for each.
 
     Args:
-      folder: Made when first needed.
-      keep: States that are kept; older ones are removed.
+      folder: The folder of all states, made when first needed.
+      keep: Number of states that are kept; older ones are removed.
 
     >>> import tempfile
     >>> checkpoints = Checkpoints(tempfile.mkdtemp())
@@ -47,54 +58,76 @@ class Checkpoints:
         self.folder = Path(folder).absolute()
         self._keep = keep
         self._opened = None
+        self._damaged: list[int] = []
 
-    def save(self, step: int, tree: PyTree) -> None:
-        """Saves a state, and then removes those that are too many.
+    def save(
+        self, step: int, tree: PyTree, about: dict[str, Any] | None = None
+    ) -> None:
+        """Saves a state, and then removes those that are too many or damaged.
 
         Args:
-          step: Its number, larger than those before.
+          step: The state's number, larger than those before.
           tree: Arrays and numbers. Random keys are no arrays: store their seed.
+          about: What the state says of itself, as JSON has it, for `accept`.
         """
         leaves = jax.tree.map(_on_host, tree)
-        self._manager().save(step, args=_orbax().args.StandardSave(leaves))
+        own = {"format": FORMAT, "version": _version(), "round": step}
+        for number in self._damaged:
+            self._manager().delete(number)
+        self._damaged = []
+        args = _orbax().args
+        content = {
+            "state": args.StandardSave(leaves),
+            "about": args.JsonSave({**own, **(about or {})}),
+        }
+        self._manager().save(step, args=args.Composite(**content))
         if jax.process_index() == 0:
-            _write_checksums(self._place(step))
+            _write_checksums(self._path(step))
 
-    def restore(self, like: PyTree | None = None) -> tuple[int, PyTree] | None:
+    def restore(
+        self, like: PyTree | None = None, accept: Accept | None = None
+    ) -> tuple[int, PyTree] | None:
         """Reads the newest state that is whole.
 
-        Newer ones that are not are reported and removed: the run goes on from an older
-        state and will save them again.
+        Newer ones that are not are reported, and removed by the next `save`: the run
+        goes on from an older state and will save them again.
 
         Args:
           like: A tree of the same structure, shapes and types; arrays or
             `jax.ShapeDtypeStruct`. None: dictionaries and lists stand for whatever was
             saved.
+          accept: Looks at what the state says of itself before anything is restored.
 
         Returns:
           Its step and its state as NumPy arrays; None where nothing was saved.
 
         Raises:
-          CheckpointError: None of the saved states is whole.
+          CheckpointError: None of the saved states is whole, or the newest is of
+            another round or format than it should be.
         """
-        damaged = []
+        damaged: dict[int, str] = {}
         for step in reversed(self.steps()):
             try:
-                tree = self._read(step, like)
+                about, tree = self._read(step, like)
+            except CheckpointError:
+                raise
             except Exception as error:  # whatever Orbax runs into in half a file
                 reason = " ".join(str(error).split())[:200]
-                damaged.append((step, reason or type(error).__name__))
+                damaged[step] = reason or type(error).__name__
                 continue
-            for bad, reason in damaged:
+            self._check_own(step, about)
+            if accept is not None:
+                accept(about, self._path(step))
+            for number, reason in damaged.items():
                 logging.warning(
                     "the state of round %d in %s is damaged (%s): going on from round "
                     "%d instead.",
-                    *(bad, self.folder, reason, step),
+                    *(number, self.folder, reason, step),
                 )
-                self._manager().delete(bad)
+            self._damaged = list(damaged)
             return step, tree
         if damaged:
-            listed = "; ".join(f"round {step}: {reason}" for step, reason in damaged)
+            listed = "; ".join(f"round {step}: {why}" for step, why in damaged.items())
             raise CheckpointError(
                 f"no saved state in {self.folder} can be read ({listed}): restore the "
                 "folder from a copy, or start a new run elsewhere."
@@ -106,19 +139,47 @@ class Checkpoints:
         # Several processes must ask alike, whenever each of them sees the folder.
         if not self.folder.exists() and jax.process_count() == 1:
             return []
+        if self.folder.exists() and not self.folder.is_dir():
+            raise CheckpointError(
+                f"{self.folder} is a file, but it must be the folder of the run's "
+                "states: restore it from a copy, or start a new run elsewhere."
+            )
         return sorted(self._manager().all_steps())
 
-    def _read(self, step: int, like: PyTree | None) -> PyTree:
-        _verify_checksums(self._place(step))
-        arguments = _orbax().args.StandardRestore
-        if like is None:
-            return self._manager().restore(step, args=arguments())
-        empty = jax.tree.map(lambda x: np.zeros(np.shape(x), x.dtype), like)
-        tree = self._manager().restore(step, args=arguments(empty))
-        check_shapes(empty, tree)
-        return tree
+    def _read(self, step: int, like: PyTree | None) -> tuple[dict[str, Any], PyTree]:
+        """What a state says of itself, and the state."""
+        path = self._path(step)
+        _verify_checksums(path)
+        if (path / "default").exists() and not (path / "about").exists():
+            raise CheckpointError(
+                f"{path} has an older format than {FORMAT}, the only one that is read: "
+                "go on with the version that began the run, or start a new one "
+                "elsewhere."
+            )
+        args, empty = _orbax().args, None
+        if like is not None:
+            empty = jax.tree.map(lambda x: np.zeros(np.shape(x), x.dtype), like)
+        content = {"state": args.StandardRestore(empty), "about": args.JsonRestore()}
+        saved = self._manager().restore(step, args=args.Composite(**content))
+        if empty is not None:
+            check_shapes(empty, saved.state)
+        return saved.about, saved.state
 
-    def _place(self, step: int) -> Path:
+    def _check_own(self, step: int, about: dict[str, Any]) -> None:
+        path = self._path(step)
+        if about.get("format") != FORMAT:
+            raise CheckpointError(
+                f"{path} has the format {about.get('format')}, but only {FORMAT} is "
+                f"read: go on with the version that wrote it ({about.get('version')}), "
+                "or start a new run elsewhere."
+            )
+        if about.get("round") != step:
+            raise CheckpointError(
+                f"{path} is the state of round {about.get('round')}, not {step}: "
+                "rename it back, or start a new run elsewhere."
+            )
+
+    def _path(self, step: int) -> Path:
         return self.folder / f"{_PREFIX}_{step}"
 
     def _manager(self):
@@ -135,17 +196,21 @@ class Checkpoints:
         return self._opened
 
 
-def check_shapes(wanted: PyTree, found: PyTree) -> None:
+def check_shapes(wanted: PyTree, actual: PyTree) -> None:
     """Refuses a tree whose arrays have other shapes or types than wanted."""
 
-    def check(wanted, found):
-        if (wanted.shape, wanted.dtype) != (found.shape, found.dtype):
+    def check(wanted, actual):
+        if (wanted.shape, wanted.dtype) != (actual.shape, actual.dtype):
             raise ValueError(
-                f"{found.dtype} of shape {found.shape} instead of {wanted.dtype} of "
+                f"{actual.dtype} of shape {actual.shape} instead of {wanted.dtype} of "
                 f"shape {wanted.shape}"
             )
 
-    jax.tree.map(check, wanted, found)
+    jax.tree.map(check, wanted, actual)
+
+
+def _version() -> str:
+    return importlib.metadata.version("afga-jax")
 
 
 def _on_host(x) -> np.ndarray | jax.Array:
@@ -166,10 +231,10 @@ def _verify_checksums(folder: Path) -> None:
     path = folder / _CHECKSUMS
     if not path.exists():  # killed right after Orbax had finished: the state is whole
         return
-    wanted, found = json.loads(path.read_text()), _checksums(folder)
-    changed = sorted(name for name in wanted if found.get(name) != wanted[name])
+    wanted, actual = json.loads(path.read_text()), _checksums(folder)
+    changed = sorted(name for name in wanted if actual.get(name) != wanted[name])
     if changed:
-        lost = "lost" if changed[0] not in found else "altered"
+        lost = "lost" if changed[0] not in actual else "altered"
         raise ValueError(f"{changed[0]} was {lost}")
 
 

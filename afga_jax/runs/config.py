@@ -1,39 +1,57 @@
-"""What is known of a configuration's fields, and the checks that follow from it."""
+"""What a run is: one frozen value that flags, help, errors and records come from.
+
+A field says its type, its group, what it is for and what it may be. Options of the
+algorithms (`afga_jax.Options`) bring their own bounds: a new one is one line here.
+"""
 
 import dataclasses
+import functools
 import numbers
 import types
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple, get_args, get_origin
 
 from afga_jax import checks
-from afga_jax.algorithms import Options
+from afga_jax import mesh as meshes
+from afga_jax.algorithms import ALGORITHMS, Options
+from afga_jax.data.partition import SCHEMES
+from afga_jax.gossip.kernels import KERNELS
+from afga_jax.models import MODELS
+from afga_jax.optimizers.client import LOCAL_OPTIMIZERS
+from afga_jax.rounds.execution import ENGINES
 
 GROUPS = (
-    "algorithm",
-    "data",
-    "model",
-    "participation",
-    "topology",
-    "optimisation",
-    "run",
+    *("algorithm", "data", "model", "participation"),
+    *("topology", "optimisation", "run"),
 )
 
-_OPTIONS = {one.name: one for one in dataclasses.fields(Options)}
+_OPTIONS = {field.name: field for field in dataclasses.fields(Options)}
 _BOUNDS = ("above", "at_least", "below", "at_most", "fix")
 _SIGNS = {"above": ">", "at_least": ">=", "below": "<", "at_most": "<="}
+
+IMAGES = ("cifar10", "cifar100", "fashion_mnist", "mnist")
+DATASETS = (*IMAGES, "digits", "shakespeare", "quadratic", "logistic", "gaussians")
+TEXT_SCHEMES = ("natural", "grouped")
+SETTINGS = ("1", "2", "3", "4", "hafed", "fedcluster")
+SCALES = ("paper", "small", "smoke")
+SCHEDULES = ("constant", "cosine", "linear", "step")
+
+_LARGEST_SEED = 2**31 - 1
+# Names of fields in older runs, and now; None: it is gone, no number depended on it.
+_FORMER: dict[str, str | None] = {"balance": None}
 
 
 class Field(NamedTuple):
     """What is known of one field of a configuration.
 
     Attributes:
-      name: Its name, which is also the flag's.
+      name: The field's name, which is also the flag's.
       kind: `str`, `int`, `float`, `bool`, or `tuple` (of whole numbers).
       default: None: the table of settings, or the algorithm, decides.
       group: One of `GROUPS`.
       help: What it is, in a line.
-      bounds: As `checks.number` and `checks.integer` take them.
+      bounds: Limits, as `checks.number` and `checks.integer` take them.
       choices: The names it may be; empty: any.
       file: Whether it may also be the path of a file.
       neutral: Whether the run's numbers stay the same whatever it is.
@@ -60,24 +78,289 @@ class Field(NamedTuple):
         return " and ".join(bounds)
 
 
-def own(group: str, help: str, default: Any = None, **about: Any) -> Any:
-    """A field of a run; `about` has bounds, choices, file, neutral."""
+def _setting(group: str, help: str, default: Any = None, **about: Any) -> Any:
+    """A field of a run.
+
+    Args:
+      group: One of `GROUPS`.
+      help: What it is, in a line.
+      default: None: the table of settings, or the algorithm, decides.
+      **about: Bounds, choices, file and neutral, as in `Field`. Whole numbers are at
+        least 1; an option of the algorithms brings its own bounds along.
+    """
     metadata = {"group": group, "help": help, **about}
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def option(group: str, help: str, **about: Any) -> Any:
-    """A field that is an option of the algorithms, which bring its bounds along."""
-    return own(group, help, option=True, **about)
+_algorithm, _data, _model, _participation, _topology, _optimisation, _run = (
+    functools.partial(_setting, group) for group in GROUPS
+)
 
 
-def describe(field: dataclasses.Field) -> Field:
-    """Reads a dataclass's field."""
-    about = dict(field.metadata)
-    kind = _kind(field.type)
-    if about.get("option"):
-        its = dict(_OPTIONS[field.name].metadata)
-        about = {"choices": its.pop("options", ()), **its, **about}
+@dataclass(frozen=True)
+class Config:
+    """A run, in plain values that a JSON file can hold; `fields` has what they mean.
+
+    Values without a default are None until `settings.resolve` fills them in; those that
+    every complete run has are typed as such.
+
+    >>> Config(algo="afga", local_lr=-1.0)
+    Traceback (most recent call last):
+    ...
+    ValueError: local_lr = -1.0, but it must be >= 0.
+    """
+
+    algo: str = _algorithm("Algorithm.", "afga", choices=ALGORITHMS)
+    setting: str = _algorithm("A paper's setting; else by data set.", choices=SETTINGS)
+    scale: str = _algorithm(
+        "The setting's size; else paper on an accelerator, small without.",
+        choices=SCALES,
+    )
+    mu: float | None = _algorithm("μ of FedProx.")
+    feddyn_alpha: float | None = _algorithm("α of FedDyn.")
+    b3: float | None = _algorithm("β₃ of DAdam.")
+    inner: str | None = _algorithm(
+        "Algorithm inside FedCluster's cycle.", choices=ALGORITHMS
+    )
+    shuffle: bool | None = _algorithm("FedCluster reorders its clusters.")
+
+    dataset: str = _data("Data set.", choices=DATASETS)
+    stand_in: bool | None = _data(
+        "Digits stand in for a missing data set; else if none is named."
+    )
+    data_dir: str | None = _data(
+        "Folder of TFDS's sets; or TFDS_DATA_DIR.", neutral=True
+    )
+    cache_dir: str | None = _data(
+        "Folder of decoded sets; or AFGA_CACHE_DIR.", neutral=True
+    )
+    offline: bool | None = _data(
+        "Leave the network alone; or AFGA_OFFLINE.", neutral=True
+    )
+    partition: str | None = _data(
+        "How samples are dealt to clients.", choices=(*SCHEMES, *TEXT_SCHEMES)
+    )
+    alpha: float | None = _data("Dirichlet's concentration α.", above=0)
+    num_shards: int | None = _data("Shards in all.")
+    shard_size: int | None = _data("Samples per shard.")
+    shards_per_client: int | None = _data("Shards per client.")
+    client_size: int | None = _data(
+        "Samples per client, where they overlap or are drawn."
+    )
+    rho_device: float | None = _data(
+        "ρ_device: share of the major class.", above=0, at_most=1
+    )
+    partition_seed: int = _data(
+        "Seed of the partition.", 0, at_least=0, at_most=_LARGEST_SEED
+    )
+    augment: bool | None = _data("Crop and flip training images.")
+    test_samples: int | None = _data("Test samples; else all.")
+    dimension: int | None = _data("Of a synthetic problem.")
+    sigma_g: float | None = _data("σ_g: synthetic heterogeneity.", at_least=0)
+    sigma: float | None = _data("σ: synthetic gradient noise.", at_least=0)
+    variance: float | None = _data("Of HA-Fed's two Gaussians.", above=0)
+
+    model: str | None = _model("Model.", choices=MODELS)
+    norm: str | None = _model(
+        "Normalisation, where the model has one.", choices=("batch", "group")
+    )
+    width: int | None = _model("Channels (convmixer, resnet18).")
+    depth: int | None = _model("Blocks (convmixer).")
+    patch: int | None = _model("Side of a patch (convmixer).")
+    kernel: int | None = _model("Side of a kernel (convmixer).")
+    features: tuple[int, ...] | None = _model(
+        "Channels of the convolutions (cnn, alexnet)."
+    )
+    hidden: tuple[int, ...] | None = _model("Hidden units (mlp, alexnet, lstm).")
+    embedding: int | None = _model("Of a character (lstm).")
+    layers: int | None = _model("Layers (lstm).")
+    dropout: float | None = _model("Between layers (lstm).", at_least=0, below=1)
+
+    num_clients: int = _participation("N, clients.")
+    participation: float | None = _participation("M/N, share that is active.")
+    active: int | None = _participation("M, in place of --participation.")
+    num_clusters: int = _participation("K, clusters.")
+    clustering: str | None = _participation(
+        "Who belongs together.", choices=("equal", "similar", "major_class"), file=True
+    )
+    clustering_seed: int | None = _participation("Seed of the clustering.")
+    rho_cluster: float | None = _participation(
+        "ρ_cluster of major_class clusters.", at_least=0, at_most=1
+    )
+    resample: bool | None = _participation("New clients at every step.")
+    active_prob: float | None = _participation("p_c of hafed_active.")
+    weighting: str | None = _participation("Of uploads.")
+    cluster_weighting: str | None = _participation("Of clusters.")
+
+    topology: str | None = _topology(
+        "Who mixes with whom.", choices=(*KERNELS, "none"), file=True
+    )
+    topology_rho: float | None = _topology(
+        "ρ to reach (random, unbalanced_complete).", above=0, below=1
+    )
+    topology_seed: int = _topology(
+        "Seed of a random graph.", 0, at_least=0, at_most=_LARGEST_SEED
+    )
+    adapted: str | None = _topology("Mix among the active only.")
+    mixing_order: str | None = _topology("Mix after or before the step.")
+    mix_every: int | None = _topology("q: mix after every q-th step.")
+    pga_period: int | None = _topology("H of PGA; else the local steps.")
+
+    local_steps: int = _optimisation("Local steps per round.")
+    batch_size: int = _optimisation("Samples per step.")
+    full_batch: bool | None = _optimisation("A step sees all own samples.")
+    local_lr: float = _optimisation("η_l, local learning rate.")
+    server_lr: float = _optimisation("η, server learning rate.")
+    lr_schedule: str = _optimisation(
+        "Of both rates over rounds.", "constant", choices=SCHEDULES
+    )
+    lr_decay: float = _optimisation(
+        "Factor of schedule `step`.", 0.1, above=0, at_most=1
+    )
+    lr_decay_every: int | None = _optimisation(
+        "Its period in rounds; else a third of all."
+    )
+    local_optimizer: str | None = _optimisation(
+        "How a client steps.", choices=LOCAL_OPTIMIZERS
+    )
+    momentum: float | None = _optimisation("Of the local momentum.")
+    weight_decay: float | None = _optimisation("Of the local optimizer.")
+    eps: float = _optimisation("ε of the adaptive server.")
+    b1: float | None = _optimisation("β₁.")
+    b2: float | None = _optimisation("β₂.")
+
+    rounds: int = _run("Rounds, R.")
+    eval_every: int = _run("Rounds between evaluations.")
+    seed: int = _run("Seed of all but the data.", 0, at_least=0, at_most=_LARGEST_SEED)
+    num_seeds: int = _run("Seeds that run in one program.", 1)
+    out: str | None = _run("Folder of the run.", neutral=True)
+    resume: bool = _run("Go on with a stopped run.", False, neutral=True)
+    checkpoint_every: int = _run("Rounds between checkpoints.", neutral=True)
+    init_from: str | None = _run("Folder of the run to start from.")
+    target: float | None = _run(
+        "Accuracy to reach.", above=0, at_most=1, fix="0.78 is 78 %"
+    )
+    stop_at_target: bool = _run("Stop when it is reached.", False)
+    consensus: bool = _run("Log the distance between all clients.", False)
+    per_client: bool = _run("Log each client's accuracy.", False)
+    local_global: bool = _run("Log HA-Fed's f_local and f_global.", False)
+    client_chunk: int | None = _run("Clients that run side by side; else by platform.")
+    engine: str | None = _run(
+        "How rounds are computed; else auto, by rule.", choices=ENGINES
+    )
+    wave_width: int | None = _run(
+        "Gradients in a slot of engine span; else by platform."
+    )
+    cpu_devices: int | None = _run(
+        "Devices that a CPU is split into; else one per core."
+    )
+    mesh: str | None = _run(
+        "Devices that share clients and seeds, e.g. clients:8 or seeds:2,clients:4.",
+        neutral=True,
+    )
+    coordinator: str | None = _run(
+        "HOST:PORT of process 0 of several, or auto.", neutral=True
+    )
+    num_processes: int | None = _run("Processes of the run.", neutral=True)
+    process_id: int | None = _run(
+        "Number of this one, from 0.", at_least=0, neutral=True
+    )
+    precision: str | None = _run(
+        "Of matrix products; else JAX's.", choices=("default", "high", "highest")
+    )
+    server_seconds: float = _run(
+        "Of a message to or from the server, for hours.", 18.0, at_least=0
+    )
+    client_seconds: float = _run(
+        "Of a message between clients, for hours.", 1.8, at_least=0
+    )
+    compile_cache: bool = _run("Keep compiled programs.", True, neutral=True)
+
+    def __post_init__(self):
+        for field in fields():
+            value = _checked(field, getattr(self, field.name))
+            object.__setattr__(self, field.name, value)
+        if self.active is not None and self.participation is not None:
+            raise ValueError(
+                f"active = {self.active} and participation = {self.participation}, but "
+                "both set the number of active clients: leave one out."
+            )
+        if self.mesh is not None:
+            meshes.parse(self.mesh)
+        if self.stop_at_target and self.target is None:
+            raise ValueError("stop_at_target needs a target: set target, e.g. 0.78.")
+
+    def replace(self, **changes: Any) -> "Config":
+        """A copy with other values."""
+        checks.names(changes, _known())
+        return dataclasses.replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All values, as JSON has them."""
+        values = {field.name: getattr(self, field.name) for field in fields()}
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Config":
+        """The inverse of `to_dict`, also of older runs; unknown names are refused.
+
+        >>> Config.from_dict({"lokal_lr": 0.1})
+        Traceback (most recent call last):
+        ...
+        ValueError: 'lokal_lr' is not known; did you mean 'local_lr'?
+        """
+        given = {
+            now: value
+            for name, value in values.items()
+            if (now := _FORMER.get(name, name)) is not None
+        }
+        checks.names(given, _known())
+        return cls(**given)
+
+
+def fields(group: str | None = None) -> tuple[Field, ...]:
+    """What is known of the fields, of one group or all.
+
+    >>> [field.name for field in fields("topology")][:2]
+    ['topology', 'topology_rho']
+    """
+    return tuple(field for field in _described() if group in (None, field.group))
+
+
+def neutral() -> tuple[str, ...]:
+    """Names of the fields that do not change a run's numbers."""
+    return tuple(field.name for field in fields() if field.neutral)
+
+
+def differences(first: Config, second: Config) -> dict[str, tuple[Any, Any]]:
+    """Fields in which two runs differ, but for those that do not change the numbers.
+
+    >>> differences(Config(seed=1, out="here"), Config(seed=2, out="there"))
+    {'seed': (1, 2)}
+    """
+    pairs = {
+        field.name: (getattr(first, field.name), getattr(second, field.name))
+        for field in fields()
+        if not field.neutral
+    }
+    return {name: (old, new) for name, (old, new) in pairs.items() if old != new}
+
+
+@functools.cache
+def _described() -> tuple[Field, ...]:
+    return tuple(_describe(field) for field in dataclasses.fields(Config))
+
+
+def _known() -> list[str]:
+    return [field.name for field in _described()]
+
+
+def _describe(field: dataclasses.Field) -> Field:
+    """Reads a dataclass's field; it is an option of the algorithms by its name."""
+    about, kind = dict(field.metadata), _kind(field.type)
+    if field.name in _OPTIONS:
+        own = dict(_OPTIONS[field.name].metadata)
+        about = {"choices": own.pop("options", ()), "option": True, **own, **about}
     bounds = {name: about[name] for name in _BOUNDS if name in about}
     if kind in (int, tuple):
         bounds = {"at_least": 1, **bounds}
@@ -86,7 +369,7 @@ def describe(field: dataclasses.Field) -> Field:
     return Field(field.name, kind, field.default, bounds=fixed, **known)
 
 
-def checked(field: Field, value: Any) -> Any:
+def _checked(field: Field, value: Any) -> Any:
     """The value in its plain type, or a ValueError with value, bound and fix."""
     if value is None and field.default is None:
         return None
@@ -120,9 +403,9 @@ def _whole_numbers(field: Field, value: Any) -> tuple[int, ...]:
             f"{field.name} = {value!r}, but it must be whole numbers: for example "
             "64,32."
         )
-    for one in value:
-        checks.integer(field.name, one, **field.bounds)
-    return tuple(int(one) for one in value)
+    for number in value:
+        checks.integer(field.name, number, **field.bounds)
+    return tuple(int(number) for number in value)
 
 
 def _text(field: Field, value: Any) -> str:

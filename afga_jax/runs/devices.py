@@ -1,5 +1,6 @@
-"""The devices of a run: one per core on a CPU, or those of a mesh."""
+"""How a run is computed: its devices, its engine, and whether its memory is there."""
 
+import dataclasses
 import math
 import os
 from collections.abc import Mapping
@@ -9,8 +10,17 @@ import jax
 from jax.sharding import Mesh
 
 from afga_jax import mesh as meshes
-from afga_jax.config import Config
-from experiments import processes
+from afga_jax.rounds.execution import Execution
+from afga_jax.runs import processes
+from afga_jax.runs.config import Config
+from afga_jax.runs.loop import Training
+from afga_jax.runs.record import Run
+from afga_jax.training import engine_choice, flops, memory
+from afga_jax.training.engine_choice import Choice
+from afga_jax.training.seeds import keys_of
+
+# The share of the memory from which on a run is looked at more closely.
+_SCARCE = 0.25
 
 
 def wanted(given: Mapping[str, Any]) -> int | None:
@@ -25,8 +35,8 @@ def mesh_of(config: Config, *, fill: bool = False) -> Mesh | None:
     """The mesh of a run; None: none was asked for. Several processes always have one.
 
     Args:
-      config: The run's.
-      fill: The number of seeds may be any, since copies will fill it up.
+      config: The run's configuration.
+      fill: Whether the number of seeds may be any, since copies will fill it up.
 
     Raises:
       ValueError: It has more devices than there are, or does not divide the work.
@@ -36,7 +46,7 @@ def mesh_of(config: Config, *, fill: bool = False) -> Mesh | None:
     axes = {"clients": jax.device_count()}
     if config.mesh is not None:
         axes = meshes.parse(config.mesh)
-    counts = {"clients": config.num_clients}
+    counts: dict[str, Any] = {"clients": config.num_clients}
     if not fill:
         counts["seeds"] = config.num_seeds
     return meshes.make_mesh(axes, **counts)
@@ -60,6 +70,53 @@ def use(count: int | None = None) -> None:
         jax.config.update("jax_num_cpu_devices", count or _cores())
     except RuntimeError:
         return
+
+
+def execution_of(
+    config: Config, before: Run | None = None, *, fill: bool = False
+) -> Execution:
+    """How a run is computed, from its settings.
+
+    Args:
+      config: The run's configuration.
+      before: What is there of the run; it keeps the engine that it began with.
+      fill: Whether the number of seeds may be any, as for `mesh_of`.
+    """
+    begun = ((before and before.facts) or {}).get("engine", {})
+    return Execution(
+        engine=begun.get("engine") or config.engine or "auto",
+        chunk=config.client_chunk,
+        slot_width=begun.get("wave_width") or config.wave_width,
+        mesh=mesh_of(config, fill=fill),
+    )
+
+
+def fitting(training: Training) -> Choice:
+    """The engine of a run that is about to start, with the memory that it will take.
+
+    Only where memory is scarce is it looked at more closely, with the values inside a
+    gradient and the other engine: that takes the trace of a loss and some schedules.
+
+    Raises:
+      ValueError: There is not as much.
+    """
+    config, experiment = training.config, training.programs.experiment
+    keys, algorithm = keys_of(config.seed, config.num_seeds), experiment.algorithm
+    trainer = training.programs.trainer
+    choice = trainer.choose(keys, experiment.clients)
+    parts = trainer.parts(experiment.clients)
+    choice = choice.holding(experiment.clients, parts=parts)
+    limit = memory.available()
+    if limit is None or choice.run.total <= _SCARCE * limit:
+        return choice
+    if choice.engine == "dense" and choice.other is None:
+        other = engine_choice.alternative(algorithm, keys)
+        choice = dataclasses.replace(choice, other=other)
+    full_batch = algorithm.recipe.full_batch
+    work = flops.count(experiment.task, experiment.clients, full_batch=full_batch)
+    choice = choice.holding(experiment.clients, work, parts=parts)
+    memory.check_fits(choice.run, choice.other, limit=limit)
+    return choice
 
 
 def _cores() -> int:

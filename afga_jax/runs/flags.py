@@ -13,8 +13,9 @@ from typing import Any
 from absl import flags
 
 from afga_jax import checks
-from afga_jax.config import GROUPS, Field, fields
-from afga_jax.settings import decided
+from afga_jax.runs.command import as_started
+from afga_jax.runs.config import Field, fields
+from afga_jax.runs.settings import decided
 
 _HELP = ("--help", "-help", "-h", "--helpshort", "--helpfull", "-?")
 _INDENT = " " * 6
@@ -42,35 +43,39 @@ _KINDS = {
 }
 
 
-def define(values: flags.FlagValues = flags.FLAGS) -> None:
-    """Defines a flag for each field of `Config`."""
-    for one in fields():
-        text = _text(one)
-        if one.kind is bool:
-            flag = flags.BooleanFlag(one.name, None, text)
+def define(known: Sequence[Field] | None = None) -> flags.FlagValues:
+    """Flags, all of them unset, for some fields; None: for those of `Config`."""
+    values = flags.FlagValues()
+    for field in fields() if known is None else known:
+        flag: flags.Flag
+        if field.kind is bool:
+            flag = flags.BooleanFlag(field.name, None, _text(field))
         else:
-            parser, csv = _PARSERS[one.kind](), one.kind is tuple
+            parser, csv = _PARSERS[field.kind](), field.kind is tuple
             serializer = (
                 flags.CsvListSerializer(",") if csv else flags.ArgumentSerializer()
             )
-            flag = flags.Flag(parser, serializer, one.name, None, text)
-        flags.DEFINE_flag(flag, values, module_name=one.group)
+            flag = flags.Flag(parser, serializer, field.name, None, _text(field))
+        flags.DEFINE_flag(flag, values, module_name=field.group)
+    return values
 
 
 def parse(
     arguments: Sequence[str],
-    values: flags.FlagValues = flags.FLAGS,
+    values: flags.FlagValues,
     *,
     usage: str = "",
     words: bool = False,
+    known: Sequence[Field] | None = None,
 ) -> list[str]:
     """Reads the command line; `--help` prints the help page and ends the program.
 
     Args:
-      arguments: With the program's name first, as `sys.argv`.
-      values: Where the flags are defined.
+      arguments: The command line with the program's name first, as `sys.argv`.
+      values: The flags, from `define`.
       usage: The lines above the flags on the help page.
       words: Whether words that are no flags may be given.
+      known: The fields that flags were defined for; None: those of `Config`.
 
     Returns:
       These words.
@@ -79,7 +84,7 @@ def parse(
       ValueError: A flag is not known or its value cannot be read; in one line.
     """
     if any(argument in _HELP for argument in arguments[1:]):
-        print(help_page(usage))
+        print(help_page(as_started(usage, arguments[0]), known=known))
         raise SystemExit(0)
     try:
         rest = values(list(arguments))[1:]
@@ -94,55 +99,61 @@ def parse(
     return rest
 
 
-def given(values: flags.FlagValues = flags.FLAGS) -> dict[str, Any]:
+def given(
+    values: flags.FlagValues, known: Sequence[Field] | None = None
+) -> dict[str, Any]:
     """What the user really set, by name."""
-    found = {one.name: values[one.name] for one in fields()}
+    chosen = [values[field.name] for field in (fields() if known is None else known)]
     return {
-        name: flag.value
-        for name, flag in found.items()
+        flag.name: flag.value
+        for flag in chosen
         if not flag.using_default_value and flag.value is not None
     }
 
 
-def help_page(usage: str, width: int | None = None) -> str:
+def help_page(
+    usage: str, width: int | None = None, known: Sequence[Field] | None = None
+) -> str:
     """All flags by group, with bounds and defaults.
 
     Args:
       usage: The lines above the flags.
       width: Columns; None: as the terminal has.
+      known: The fields to show; None: those of `Config`.
     """
     width = width or min(shutil.get_terminal_size((80, 24)).columns, _WIDEST)
     lines = [usage.strip()] if usage else []
-    for group in GROUPS:
-        lines += ["", f"{group.upper()}"]
-        for one in fields(group):
-            lines += _entry(one, width)
+    shown = fields() if known is None else known
+    for group in dict.fromkeys(field.group for field in shown):
+        lines += ["", group.upper()]
+        for field in shown:
+            lines += _entry(field, width) if field.group == group else []
     return "\n".join(lines)
 
 
-def _entry(one: Field, width: int) -> list[str]:
+def _entry(field: Field, width: int) -> list[str]:
     kind = {bool: "", int: "=INT", float: "=NUMBER", tuple: "=INT,INT,…"}
-    name = f"--[no]{one.name}" if one.kind is bool else f"--{one.name}"
+    name = f"--[no]{field.name}" if field.kind is bool else f"--{field.name}"
     wrapped = textwrap.wrap(
-        _text(one),
+        _text(field),
         width,
         initial_indent=_INDENT,
         subsequent_indent=_INDENT,
         break_on_hyphens=False,
     )
-    return [f"  {name}{kind.get(one.kind, '=TEXT')}", *wrapped]
+    return [f"  {name}{kind.get(field.kind, '=TEXT')}", *wrapped]
 
 
-def _text(one: Field) -> str:
+def _text(field: Field) -> str:
     """What it is, what it may be, and what it is by default."""
-    limits = one.limits()
-    if one.default is not None:
-        default = f"Default: {_shown(one.default)}."
-    elif one.name in decided():
+    limits = field.limits()
+    if field.default is not None:
+        default = f"Default: {_shown(field.default)}."
+    elif field.name in decided():
         default = "Default: by setting."
     else:
-        default = "Default: by algorithm." if one.option else ""
-    parts = [one.help, f"({limits})" if limits else "", default]
+        default = "Default: by algorithm." if field.option else ""
+    parts = [field.help, f"({limits})" if limits else "", default]
     return " ".join(part for part in parts if part)
 
 
@@ -152,8 +163,8 @@ def _shown(default: Any) -> str:
 
 def _unreadable(message: str) -> str:
     """The parser's complaint in the words of `Config`."""
-    found = re.match(r"flag --(\w+)=(.*?): ", message, re.DOTALL)
-    kinds = {one.name: one.kind for one in fields()}
-    if not found or kinds.get(found[1]) not in _KINDS:
+    match = re.match(r"flag --(\w+)=(.*?): ", message, re.DOTALL)
+    kinds = {field.name: field.kind for field in fields()}
+    if not match or kinds.get(match[1]) not in _KINDS:
         return f"{' '.join(message.split())}; see --help."
-    return f"{found[1]} = {found[2]!r}, but it must be {_KINDS[kinds[found[1]]]}."
+    return f"{match[1]} = {match[2]!r}, but it must be {_KINDS[kinds[match[1]]]}."

@@ -1,13 +1,23 @@
-"""The folder of a run: what is there already, and whether it may go on."""
+"""The folder of a run: what is there already, and whether it may go on.
+
+A run's identity names the settings that may not change and the data. It is written into
+`config.json` and into every state, which also notes the lines of the metrics that
+belong to it: what was exchanged, edited or lost does not go on unnoticed.
+"""
 
 import contextlib
 import fcntl
-from collections.abc import Iterator
+import json
+import os
+import zlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from afga_jax import record
-from afga_jax.config import Config, differences
-from afga_jax.record import Run
+from afga_jax.runs import record
+from afga_jax.runs.config import Config, differences, neutral
+from afga_jax.runs.record import Run
+from afga_jax.runs.summary import FINAL_ROUNDS
 
 #: Where runs go that are not told where.
 RUNS = Path("runs")
@@ -27,30 +37,137 @@ def unused(config: Config, runs: Path = RUNS) -> Path:
 def newest(config: Config, runs: Path = RUNS) -> Path:
     """The folder of the last such run that was begun; a new one where there is none."""
     name = _name(config)
-    found = [path for path in (runs / name, *runs.glob(f"{name}_*")) if path.exists()]
-    found = [path for path in found if record.exists(path) and _is_of(path, name)]
-    if not found:
+    folders = [path for path in (runs / name, *runs.glob(f"{name}_*")) if path.exists()]
+    folders = [path for path in folders if record.exists(path) and _is_of(path, name)]
+    if not folders:
         return unused(config, runs)
-    return max(found, key=lambda path: (path / "config.json").stat().st_mtime)
+    return max(folders, key=lambda path: (path / "config.json").stat().st_mtime)
 
 
 def existing(out: Path, resume: bool) -> Run | None:
-    """The run that a folder holds.
+    """The run that a folder holds; None: there is none, and nothing of one.
 
     Raises:
-      ValueError: There is one, and it is not to be resumed.
+      ValueError: There is one and it is not to be resumed, or only parts of one.
     """
     if not record.exists(out):
+        if parts := record.leftovers(out):
+            raise ValueError(
+                f"{out} has {' and '.join(parts)} of a run, but no config.json: "
+                "restore it from a copy, or choose another folder."
+            )
         return None
-    found = record.read(out)
+    run = record.read(out)
     if not resume:
-        at = found.metrics[-1]["round"] if found.metrics else 0
+        at = run.metrics[-1]["round"] if run.metrics else 0
         raise ValueError(
             f"out = {str(out)!r} holds a run already, evaluated to round {at} of "
-            f"{found.config.get('rounds')}: resume to go on with it, or choose another "
+            f"{run.config.get('rounds')}: resume to go on with it, or choose another "
             "folder."
         )
-    return found
+    return run
+
+
+def identity(config: Config, data: int) -> str:
+    """Names a run: the settings that may not change when it goes on, and its data.
+
+    Args:
+      config: Complete settings.
+      data: Checksum of the data (`experiment.checksum`).
+
+    Returns:
+      Two halves with a dash between: of the settings, and of the data.
+    """
+    kept = config.to_dict()
+    for name in (*neutral(), *_STOPPING):
+        del kept[name]
+    if config.lr_schedule == "constant":
+        del kept["rounds"]
+    settings = zlib.crc32(json.dumps(kept, sort_keys=True).encode())
+    return f"{settings:08x}-{data:08x}"
+
+
+def check_begun(before: Run, config: Config, own: str, out: Path) -> None:
+    """Refuses to go on with other settings or data than those of the run.
+
+    Args:
+      before: What the folder holds.
+      config: Settings to go on with.
+      own: Identity by these settings and the data that are there now.
+      out: The run's folder.
+    """
+    begun = Config.from_dict(before.config)
+    check_same(begun, config, out)
+    data = own.partition("-")[2]
+    written = before.identity or ""
+    if written == own:
+        return
+    if not written:
+        reason, fix = "an older format, without identity", "use the version it is of"
+    elif identity(begun, int(data, 16)).partition("-")[0] != written.partition("-")[0]:
+        reason, fix = "settings that were changed since", "restore them"
+    else:
+        reason, fix = "another data set than what is there now", "restore the data"
+    raise ValueError(
+        f"{out / 'config.json'} has {reason}, so its run cannot go on: {fix}, or start "
+        "a new run elsewhere."
+    )
+
+
+def check_state(
+    about: Mapping[str, Any], path: Path, before: Run | None, own: str
+) -> None:
+    """Refuses a state that is of another run, or whose metrics are not there.
+
+    Args:
+      about: What the state says of itself.
+      path: The state's folder.
+      before: What the run's folder holds.
+      own: The run's identity.
+    """
+    out = path.parents[1]
+    if about.get("identity") != own:
+        raise ValueError(
+            f"{path} is a state of another run than {out / 'config.json'} describes: "
+            "restore what belongs together, or start a new run elsewhere."
+        )
+    noted = [(int(round), int(sum_)) for round, sum_ in about["lines"]]
+    lines = [line for line in record.lines_of(out) if line[0] <= about["round"]]
+    # A run that was given more rounds drops lines that only its old end asked for.
+    config = Config.from_dict(before.config) if before else None
+    due = [line for line in noted if config and evaluates(config, line[0])]
+    if lines not in (noted, due):
+        raise ValueError(
+            f"{out / 'metrics.jsonl'} does not have the {len(noted)} lines that belong "
+            f"to the state of round {about['round']}, as they were written: restore it "
+            "from a copy, or start a new run elsewhere."
+        )
+
+
+def check_unsaved(before: Run | None, out: Path) -> None:
+    """Refuses to start again where states must have been saved, and are not there.
+
+    Args:
+      before: What the folder holds; None: nothing.
+      out: The run's folder.
+    """
+    if before is None:
+        return
+    config = Config.from_dict(before.config)
+    last = max((row["round"] for row in before.metrics), default=0)
+    if before.summary or last > (config.checkpoint_every or config.eval_every):
+        raise ValueError(
+            f"{out / record.STATES} has no state, but the run was evaluated to round "
+            f"{last}: restore it from a copy, or start a new run elsewhere."
+        )
+
+
+def evaluates(config: Config, round: int) -> bool:
+    """Whether a round, counted from 1, is evaluated.
+
+    Every `eval_every`-th is, and the last five, whose mean is the final accuracy.
+    """
+    return round % config.eval_every == 0 or round > config.rounds - FINAL_ROUNDS
 
 
 def refused(before: Config, now: Config) -> dict[str, tuple]:
@@ -78,24 +195,31 @@ def check_same(before: Config, now: Config, out: Path) -> None:
 
 @contextlib.contextmanager
 def alone(out: Path) -> Iterator[None]:
-    """Two programs must not write into one folder; the lock dies with its holder."""
-    out.mkdir(parents=True, exist_ok=True)
-    with (out / ".lock").open("w") as file:
+    """Two programs must not write into one folder; the lock dies with its holder.
+
+    A folder that was made for it and has nothing else in the end is removed.
+    """
+    lock, made = out / ".lock", not out.exists()
+    with contextlib.ExitStack() as stack:
+        while True:
+            out.mkdir(parents=True, exist_ok=True)
+            file = stack.enter_context(lock.open("w"))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise ValueError(
+                    f"another program is running in {str(out)!r}: wait for it, or "
+                    "choose another folder."
+                ) from error
+            # Its last holder may have removed it since it was opened.
+            if lock.exists() and os.path.samestat(os.fstat(file.fileno()), lock.stat()):
+                break
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise ValueError(
-                f"another program is running in {str(out)!r}: wait for it, or choose "
-                "another folder."
-            ) from error
-        yield
-
-
-def discard(out: Path) -> None:
-    """Removes a folder in which nothing is left but the lock."""
-    if [path.name for path in out.iterdir()] == [".lock"]:
-        (out / ".lock").unlink()
-        out.rmdir()
+            yield
+        finally:
+            if made and [path.name for path in out.iterdir()] == [lock.name]:
+                lock.unlink()
+                out.rmdir()
 
 
 def _name(config: Config) -> str:

@@ -7,12 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from absl import flags as absl_flags
-
 from afga_jax.algorithms.options import NUMBERS
-from afga_jax.config import Config, Field, fields
-from afga_jax.settings import Resolved, resolve
-from experiments import flags
+from afga_jax.runs import flags
+from afga_jax.runs.config import Config, Field, fields
+from afga_jax.runs.settings import Resolved, resolve
 
 
 class Grid(NamedTuple):
@@ -31,9 +29,9 @@ class Cell(NamedTuple):
     """One run of a grid.
 
     Attributes:
-      values: Of the swept fields.
+      values: The run's values of the swept fields.
       resolved: The complete configuration, sources and notes.
-      folder: Of the run, named by the configuration.
+      folder: The run's folder, named by its configuration.
     """
 
     values: dict[str, Any]
@@ -58,14 +56,14 @@ def read(arguments: Sequence[str], *, usage: str) -> Grid:
     separates values (`--hidden=64,32:128`).
 
     Args:
-      arguments: With the program's name first.
+      arguments: The command line with the program's name first.
       usage: The lines above the flags on the help page.
 
     Raises:
       ValueError: A flag or one of its values is wrong; in one line.
     """
     program, *rest = arguments
-    known = {one.name: one for one in fields()}
+    known = {field.name: field for field in fields()}
     shared, axes = [program], {}
     for argument in _joined(rest, known):
         name, separator, text = argument.lstrip("-").partition("=")
@@ -85,15 +83,15 @@ def cells(
     """All runs of a grid; those that can share their programs follow each other.
 
     Args:
-      grid: From `read`.
-      out: The cells' folders are below.
+      grid: What to try, from `read`.
+      out: The folder that holds the cells' folders.
       dataset: The data set that is meant where none is given.
-      accelerator: Whether there is one.
+      accelerator: Whether this machine has one.
 
     Raises:
       ValueError: A combination is wrong; the message names it.
     """
-    found: dict[str, Cell] = {}
+    by_name: dict[str, Cell] = {}
     for combination in itertools.product(*grid.axes.values()):
         values = dict(zip(grid.axes, combination, strict=True))
         try:
@@ -103,9 +101,9 @@ def cells(
             raise ValueError(f"{error} (at {values})") from error
         name = fingerprint(resolved.config)
         # Two spellings of one configuration are one cell.
-        found.setdefault(name, Cell(values, resolved, out / name))
+        by_name.setdefault(name, Cell(values, resolved, out / name))
     groups: dict[str, list[Cell]] = {}
-    for cell in found.values():
+    for cell in by_name.values():
         key = fingerprint(cell.config, but_for=NUMBERS)
         groups.setdefault(key, []).append(cell)
     return [cell for group in groups.values() for cell in group]
@@ -120,7 +118,7 @@ def fingerprint(config: Config, but_for: Sequence[str] = ()) -> str:
     >>> fingerprint(first) == fingerprint(second.replace(seed=2))
     False
     """
-    left_out = {one.name for one in fields() if one.neutral} | set(but_for)
+    left_out = {field.name for field in fields() if field.neutral} | set(but_for)
     content = {k: v for k, v in config.to_dict().items() if k not in left_out}
     text = json.dumps(content, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -158,8 +156,7 @@ def _parsed(program: str, name: str, text: str) -> Any:
 
 
 def _given(arguments: Sequence[str], usage: str = "") -> dict[str, Any]:
-    values = absl_flags.FlagValues()
-    flags.define(values)
+    values = flags.define()
     flags.parse(arguments, values, usage=usage)
     return flags.given(values)
 

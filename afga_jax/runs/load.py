@@ -8,11 +8,17 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from afga_jax import models, record
-from afga_jax.checkpoint import CheckpointError, Checkpoints, check_shapes
-from afga_jax.config import Config
-from afga_jax.experiment import from_config, model_of
+from afga_jax import models
 from afga_jax.recipe import FederatedState
+from afga_jax.runs import record
+from afga_jax.runs.checkpoint import (
+    Accept,
+    CheckpointError,
+    Checkpoints,
+    check_shapes,
+)
+from afga_jax.runs.config import Config
+from afga_jax.runs.experiment import from_config, model_of
 from afga_jax.typing import Array, PyTree, Task
 
 
@@ -22,11 +28,11 @@ class Trained(NamedTuple):
     Attributes:
       task: What it minimised.
       params: The server's model; without a server, the mean of the clients'.
-      stats: Its BatchNorm statistics.
+      stats: The model's BatchNorm statistics.
       config: The run's settings.
       round: Rounds that it was trained for.
-      predict: From inputs as the clients' (images normalised) to the model's outputs,
-        the logits of classes or characters.
+      predict: Function from inputs as the clients' (images normalised) to the
+        model's outputs, the logits of classes or characters.
     """
 
     task: Task
@@ -60,13 +66,13 @@ def load(run_dir: str | Path, seed: int | None = None) -> Trained:
             f"seed = {seed}, but the run in {str(run_dir)!r} has the seeds "
             f"{config.seed} ... {config.seed + config.num_seeds - 1}: take one of them."
         )
-    found = Checkpoints(Path(run_dir) / "checkpoints").restore()
-    if found is None:
+    saved = Checkpoints(Path(run_dir) / record.STATES).restore(accept=_of(run))
+    if saved is None:
         raise ValueError(
             f"the run in {str(run_dir)!r} has saved nothing yet: resume it, and it "
             "will when it ends or is stopped."
         )
-    done, content = found
+    done, content = saved
     task, apply = _task(config, run.facts or {})
     params, stats = _model(task, content["state"], seed - config.seed)
     return Trained(task, params, stats, config, done, _predict(apply, params, stats))
@@ -76,29 +82,42 @@ def started_from(state: FederatedState, trained: Trained) -> FederatedState:
     """The state before the first round, with a trained model in everybody's place.
 
     Args:
-      state: From `init`, for one seed or several.
-      trained: Of a model of the same shapes.
+      state: A state from `init`, for one seed or several.
+      trained: A trained model of the same shapes.
     """
     models_ = {"params": trained.params, "stats": trained.stats}
     like = {"params": state.params, "stats": state.stats}
 
-    def place(there, new):
+    def broadcast(leaf, new):
         # In front are the axes of seeds and of clients.
-        if there.shape[there.ndim - new.ndim :] != new.shape:
+        if leaf.shape[leaf.ndim - new.ndim :] != new.shape:
             raise ValueError(
                 f"the trained model has an array of shape {new.shape} where this run's "
-                f"has {there.shape[1:]}: set model and its sizes as in that run."
+                f"has {leaf.shape[1:]}: set model and its sizes as in that run."
             )
-        return jnp.broadcast_to(jnp.asarray(new, there.dtype), there.shape)
+        return jnp.broadcast_to(jnp.asarray(new, leaf.dtype), leaf.shape)
 
     _check_structure(like, models_)
-    state = dataclasses.replace(state, **jax.tree.map(place, like, models_))
+    state = dataclasses.replace(state, **jax.tree.map(broadcast, like, models_))
     if not state.clients:
         return state
     clients, memories = state.clients
     own = {"params": clients.params, "stats": clients.stats}
-    clients = clients._replace(**jax.tree.map(place, own, models_))
+    clients = clients._replace(**jax.tree.map(broadcast, own, models_))
     return dataclasses.replace(state, clients=(clients, memories))
+
+
+def _of(run: record.Run) -> Accept:
+    """Refuses a state that is of another run."""
+
+    def accept(about, path):
+        if about.get("identity") != run.identity:
+            raise CheckpointError(
+                f"{path} is a state of another run than config.json beside it "
+                "describes: restore what belongs together."
+            )
+
+    return accept
 
 
 def _task(config: Config, facts: dict) -> tuple[Task, Callable | None]:
@@ -121,9 +140,9 @@ def _model(task: Task, state: dict, row: int) -> tuple[PyTree, PyTree]:
             f"the saved model has {len(leaves)} arrays, but its task "
             f"{len(shapes)}: was it saved by another version?"
         )
-    found = jax.tree.unflatten(structure, leaves)
-    check_shapes(wanted, found)
-    return found
+    model = jax.tree.unflatten(structure, leaves)
+    check_shapes(wanted, model)
+    return model
 
 
 def _predict(apply: Callable | None, params: PyTree, stats: PyTree) -> Callable:
@@ -138,9 +157,9 @@ def _predict(apply: Callable | None, params: PyTree, stats: PyTree) -> Callable:
     return predict
 
 
-def _check_structure(wanted: PyTree, found: PyTree) -> None:
-    there: Any = jax.tree.structure(wanted)
-    if there != jax.tree.structure(found):
+def _check_structure(wanted: PyTree, actual: PyTree) -> None:
+    expected: Any = jax.tree.structure(wanted)
+    if expected != jax.tree.structure(actual):
         raise ValueError(
             "the trained model is built of other parts than this run's: set model and "
             "its sizes as in that run."

@@ -1,18 +1,30 @@
-"""A run in progress: its state, and the sums it keeps."""
+"""A run in progress, from the first round to the last: its state, and its loop."""
 
+import functools
 import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from afga_jax.checkpoint import Checkpoints
-from afga_jax.config import Config
-from afga_jax.seeds import Watched, keys_of, seeded_init
-from afga_jax.trained import load, started_from
+from afga_jax.runs import folder, processes
+from afga_jax.runs.checkpoint import Accept, Checkpoints
+from afga_jax.runs.command import Interrupted
+from afga_jax.runs.config import Config
+from afga_jax.runs.folder import evaluates
+from afga_jax.runs.load import load, started_from
+from afga_jax.runs.programs import CAPACITY, Programs
+from afga_jax.runs.progress import Compilation, Display
+from afga_jax.runs.record import Line, Record, Row, Run
+from afga_jax.runs.summary import FINAL_ROUNDS, summarise
+from afga_jax.training.seeds import Watched, keys_of, seeded_init
 from afga_jax.typing import PyTree
-from experiments.programs import CAPACITY, Programs
+
+#: A call of the program takes about this long: Ctrl-C and the bar wait for it.
+SECONDS_PER_CALL = 1.0
 
 _TOTALS = ("gradients", "uploads", "gossip_messages", "bytes", "hours")
 
@@ -22,7 +34,7 @@ class Diverged(ValueError):
 
     Attributes:
       round: The first such round, counted from 1.
-      seeds: Those it happened to.
+      seeds: The seeds that diverged there.
     """
 
     def __init__(self, round: int, seeds: list[int], config: Config):
@@ -40,13 +52,14 @@ class Training:
     """The state of a run, for all its seeds.
 
     Args:
-      config: Its numbers may differ from those that the programs were built with.
-      programs: Compiled, or to be compiled at the first call.
+      config: The run's configuration, whose numbers may differ from those that the
+        programs were built with.
+      programs: The run's programs, compiled or to be compiled at the first call.
 
     Attributes:
-      keys: Of the seeds.
-      done: Rounds so far.
-      seconds: Spent so far, in all the processes that the run was continued in.
+      keys: Random keys, one for each seed.
+      done: Number of rounds so far.
+      seconds: Time spent so far, in all the processes that the run was continued in.
     """
 
     def __init__(self, config: Config, programs: Programs):
@@ -62,7 +75,8 @@ class Training:
         self._latest: list[dict[str, Any]] = []
         self._inspected: dict[str, jax.Array] = {}
         self._begun = time.perf_counter()
-        self._before, self.done, self.state = 0.0, 0, None
+        self._before, self.done = 0.0, 0
+        self.state: PyTree = None
 
     @property
     def seconds(self) -> float:
@@ -71,7 +85,7 @@ class Training:
     @property
     def loss(self) -> float:
         """The training loss of the last round, the mean over the seeds."""
-        return float(np.mean([one["train_loss"] for one in self._latest]))
+        return float(np.mean([row["train_loss"] for row in self._latest]))
 
     def start(self) -> None:
         """Goes to the state before the first round."""
@@ -123,33 +137,49 @@ class Training:
         """A line of metrics for each seed, about the last round and all before."""
         experiment = self.programs.experiment
         model = (self.state.params, self.state.stats)
-        found = self.programs.evaluate(model, experiment.test, experiment.clients)
-        found = jax.device_get({**found, **self._inspected})
+        metrics = self.programs.evaluate(model, experiment.test, experiment.clients)
+        metrics = jax.device_get({**metrics, **self._inspected})
         return [
             {
                 "seed": seed,
                 "round": self.done,
                 **self._latest[row],
-                **{name: value[row] for name, value in found.items()},
+                **{name: value[row] for name, value in metrics.items()},
                 **self._sums(row),
                 "seconds": round(self.seconds, 3),
             }
             for row, seed in enumerate(self.seeds)
         ]
 
-    def save(self, checkpoints: Checkpoints) -> None:
-        """Saves the state, unless it is there already."""
-        if self.done not in checkpoints.steps():
-            checkpoints.save(self.done, self._saved())
+    @functools.cached_property
+    def identity(self) -> str:
+        """Names the run, for its folder and its states."""
+        return folder.identity(self.config, self.programs.checksum)
 
-    def restore(self, checkpoints: Checkpoints) -> bool:
-        """Goes to the newest saved state; False: there is none."""
+    def save(self, checkpoints: Checkpoints, lines: Sequence[Line]) -> None:
+        """Saves the state, unless it is there already.
+
+        Args:
+          checkpoints: The run's states.
+          lines: What is noted of the lines of metrics that belong to it.
+        """
+        if self.done not in checkpoints.steps():
+            about = {"identity": self.identity, "lines": list(lines)}
+            checkpoints.save(self.done, self._saved(), about)
+
+    def restore(self, checkpoints: Checkpoints, accept: Accept | None = None) -> bool:
+        """Goes to the newest saved state; False: there is none.
+
+        Args:
+          checkpoints: The run's states.
+          accept: As for `Checkpoints.restore`.
+        """
         init = seeded_init(self.programs.experiment.algorithm.init)
         self.state = jax.eval_shape(init, self.keys)
-        found = checkpoints.restore(self._saved())
-        if found is None:
+        saved = checkpoints.restore(self._saved(), accept)
+        if saved is None:
             return False
-        self.done, content = found
+        self.done, content = saved
         # A copy, since the memory of a state is given away with it; on a mesh no
         # single device may have room for it.
         mesh = self.programs.trainer.execution.mesh
@@ -159,6 +189,24 @@ class Training:
         self._before = float(content["seconds"])
         self._begun = time.perf_counter()
         return True
+
+    def go_on(self, checkpoints: Checkpoints, before: Run | None, out: Path) -> None:
+        """Goes to the newest state of the run in a folder, or before the first round.
+
+        Args:
+          checkpoints: The run's states.
+          before: What the folder holds; None: nothing.
+          out: The run's folder.
+
+        Raises:
+          ValueError: What is there does not belong together; nothing was changed.
+        """
+        accept = lambda about, path: folder.check_state(  # noqa: E731
+            about, path, before, self.identity
+        )
+        if not self.restore(checkpoints, accept):
+            folder.check_unsaved(before, out)
+            self.start()
 
     def rewind(self, checkpoints: Checkpoints, done: int) -> None:
         """Goes back to a round, by repeating those since the last saved state."""
@@ -200,6 +248,110 @@ class Training:
         hours = sums.pop("hours")
         whole = {f"{name}_total": _whole(value) for name, value in sums.items()}
         return {**whole, "hours": hours}
+
+
+def train(
+    training: Training,
+    metrics: list[Row],
+    *,
+    states: Checkpoints,
+    writer: Record,
+    display: Display,
+    interrupted: Callable[[], bool],
+) -> str:
+    """Trains to the last round, or to the target.
+
+    Args:
+      training: The run, at the round where it goes on.
+      metrics: Rows that were measured so far; new ones are appended.
+      states: The folder of saved states.
+      writer: Writes the metrics.
+      display: Shows the progress to the user.
+      interrupted: Whether the user wants to stop.
+
+    Returns:
+      Why it ended: `rounds` or `target`.
+
+    Raises:
+      Interrupted: The state is saved.
+      Diverged: It is not.
+    """
+    config, pace = training.config, None
+    every = config.checkpoint_every or config.eval_every
+    while training.done < config.rounds and not reached(config, metrics):
+        pace = _advance(training, display, every, pace)
+        if evaluates(config, training.done):
+            rows = writer.write(training.measure())
+            metrics += rows
+            display.evaluated(rows)
+        stops = processes.any_of(interrupted()) and training.done < config.rounds
+        if stops or training.done % every == 0:
+            _save(training, states, writer)
+        if stops:
+            raise Interrupted
+    _save(training, states, writer)
+    return "rounds" if training.done == config.rounds else "target"
+
+
+def reached(config: Config, metrics: Sequence[Row]) -> bool:
+    """Whether all seeds have reached a target that the run stops at."""
+    if not config.stop_at_target:
+        return False
+    return summarise(metrics, target=config.target)["first_round_at_target"] is not None
+
+
+def _advance(
+    training: Training, display: Display, every: int, pace: float | None
+) -> float:
+    """One call of the program; returns the seconds that one of its rounds took."""
+    compilation, before = Compilation(), training.done
+    rounds = 1 if pace is None else _rounds_now(training, every, pace)
+    if training.programs.inspects and evaluates(training.config, before + 1):
+        training.inspect()
+        rounds = 1
+    spent = _timed(training, rounds) / rounds
+    if pace is None:
+        # Compiling happens inside the first call and must not count as a round.
+        spent = processes.agreed(max(spent - compilation.seconds, 1e-4))
+        if spent < SECONDS_PER_CALL and _is_quiet(training, every):
+            spent = _timed(training, 1)  # so short that other beginnings would count
+        display.first(training.done, spent, compilation.seconds)
+    display.advanced(training.done - before, training.loss)
+    return spent
+
+
+def _timed(training: Training, rounds: int) -> float:
+    started = time.perf_counter()
+    training.advance(rounds)
+    return processes.agreed(time.perf_counter() - started)
+
+
+def _is_quiet(training: Training, every: int) -> bool:
+    """Whether nothing is to be done before and after the next round."""
+    config, done = training.config, training.done
+    busy = [evaluates(config, number) for number in (done, done + 1)]
+    return not any(busy) and done % every != 0
+
+
+def _rounds_now(training: Training, every: int, pace: float) -> int:
+    """Up to the next evaluation or checkpoint, but for about a second only."""
+    config, done = training.config, training.done
+    ends = [
+        done + every - done % every,
+        done + config.eval_every - done % config.eval_every,
+        max(done + 1, config.rounds - FINAL_ROUNDS + 1),
+        done + max(1, int(SECONDS_PER_CALL / pace)),
+        done + CAPACITY,
+        config.rounds,
+    ]
+    if training.programs.inspects:  # between the round before and an evaluated one
+        ends += [end - 1 for end in ends[1:3] if end - 1 > done]
+    return min(ends) - done
+
+
+def _save(training: Training, states: Checkpoints, writer: Record) -> None:
+    writer.sync()  # a state on disk means that its metrics are
+    training.save(states, writer.lines)
 
 
 def _whole(value: float) -> int | None:

@@ -16,8 +16,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from afga_jax import record
-from afga_jax.record import Record, Row
+from afga_jax.runs import record
+from afga_jax.runs.record import Record, Row
 
 #: The flags that say who joins; they are no part of what a run is.
 FLAGS = ("coordinator", "num_processes", "process_id")
@@ -137,9 +137,9 @@ class _Reader(Record):
         del config, more
 
     def resume(self, keep: Callable[[Row], bool]) -> list[Row]:
-        found = record.exists(self.folder)
-        rows = record.read(self.folder).metrics if found else []
-        return [row for row in rows if keep(row)]
+        if not record.exists(self.folder):
+            return []
+        return [row for row in record.read(self.folder).metrics if keep(row)]
 
     def write(self, rows):
         return record.plain(rows)

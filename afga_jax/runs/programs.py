@@ -5,11 +5,14 @@ import functools
 import jax
 import numpy as np
 
-from afga_jax import Execution, Trainer, evaluate, ledger, measure
-from afga_jax.config import Config, differences
-from afga_jax.experiment import Experiment
 from afga_jax.recipe import FederatedState
-from afga_jax.seeds import Watched, each_seed, watched
+from afga_jax.rounds.execution import Execution
+from afga_jax.runs.config import Config, differences
+from afga_jax.runs.experiment import Experiment, checksum
+from afga_jax.training import inspect, ledger
+from afga_jax.training.evaluate import evaluate
+from afga_jax.training.seeds import Watched, each_seed, watched
+from afga_jax.training.trainer import Trainer
 from afga_jax.typing import Array, Batch, ClientData, PyTree
 
 #: Rounds in one call at most. Not a setting: the program must be the same in each run.
@@ -54,7 +57,12 @@ class Programs:
                 "a mesh deals them out: leave mesh out, or these two."
             )
         if self.inspects:
-            measure.check_inspectable(experiment.algorithm)
+            inspect.check_inspectable(experiment.algorithm)
+
+    @functools.cached_property
+    def checksum(self) -> int:
+        """Of the experiment's data."""
+        return checksum(self.experiment)
 
     def accept(self, config: Config) -> bool:
         """Whether a run with this configuration can be run by these programs."""
@@ -98,14 +106,14 @@ def _first(state: PyTree, count: int) -> PyTree:
 def _evaluate(
     experiment: Experiment, models: PyTree, test: Batch, clients: ClientData
 ) -> dict[str, jax.Array]:
-    def one(model):
-        found = evaluate(experiment.task, *model, test)
-        found = {f"test_{name}": value for name, value in found.items()}
+    def per_seed(model):
+        metrics = evaluate(experiment.task, *model, test)
+        metrics = {f"test_{name}": value for name, value in metrics.items()}
         if experiment.config.per_client:
-            found |= measure.each_client(experiment.task, *model, clients)
-        return found
+            metrics |= inspect.each_client(experiment.task, *model, clients)
+        return metrics
 
-    return each_seed(one, models)
+    return each_seed(per_seed, models)
 
 
 def _inspect(
@@ -113,9 +121,9 @@ def _inspect(
 ) -> dict[str, jax.Array]:
     local_global = experiment.config.local_global
 
-    def one(row):
-        return measure.inspect_round(
+    def per_seed(row):
+        return inspect.inspect_round(
             experiment.algorithm, *row, clients, local_global=local_global
         )
 
-    return each_seed(one, keys_and_states)
+    return each_seed(per_seed, keys_and_states)

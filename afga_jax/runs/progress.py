@@ -11,10 +11,8 @@ import jax
 import jax.monitoring
 import tqdm
 
-from afga_jax.config import Config
-from afga_jax.record import Run
-
-Row = dict[str, Any]
+from afga_jax.runs.config import Config
+from afga_jax.runs.record import Row, Run
 
 
 def silent() -> "Display":
@@ -27,8 +25,9 @@ class Display:
 
     Args:
       quiet: Show nothing but notes.
-      out: For lines.
-      error: For notes and, if it is a terminal, the bar.
+      out: The stream for lines; None: standard output.
+      error: The stream for notes and, if it is a terminal, the bar; None: standard
+        error.
     """
 
     def __init__(
@@ -41,7 +40,8 @@ class Display:
         self.quiet, self._rounds = quiet, 0
         self._out, self._error = out or sys.stdout, error or sys.stderr
         self._terminal = self._error.isatty() and not quiet
-        self._bar, self._accuracy = None, {}
+        self._bar: tqdm.tqdm | None = None
+        self._accuracy: dict[str, str] = {}
 
     def begin(self, config: Config, facts: Row, folder: Path, done: int) -> None:
         """A run is about to start, or to go on."""
@@ -108,7 +108,7 @@ class Display:
 
     def end(self, run: Run) -> None:
         """The run is over."""
-        summary = run.summary
+        summary = run.summary or {}
         text = f"final {outcome(run)}, the mean of the last five evaluations"
         if run.config["target"] is not None:
             at = summary["first_round_at_target"]
@@ -130,7 +130,7 @@ class Display:
 
 def outcome(run: Run) -> str:
     """What a run came to: its final accuracy, or the loss for tasks without one."""
-    summary = run.summary
+    summary = run.summary or {}
     if summary.get("diverged_at") is not None:
         return f"diverged in round {summary['diverged_at']}"
     final = _over_seeds(summary["seeds"], "final_accuracy", "{:.2f}", 100, " %")

@@ -13,12 +13,12 @@ class Published(NamedTuple):
     """A number of a paper.
 
     Attributes:
-      algorithm: As in `afga_jax.ALGORITHMS`.
-      dataset: As in `afga_jax.data`.
+      algorithm: Name of the algorithm, as in `afga_jax.ALGORITHMS`.
+      dataset: Name of the data set, as in `afga_jax.data`.
       setting: `1` … `4` of AFGA, `hafed`.
-      model: As in `afga_jax.models`.
-      source: The table.
-      accuracy: Percent.
+      model: Name of the model, as in `afga_jax.models`.
+      source: The paper's table that prints it.
+      accuracy: Final test accuracy in percent.
       deviation: The ± behind it; None: not printed.
       deviation_of: What ± means: `std` over 3 seeds, or standard error, `sem`.
       target: The accuracy that `rounds` refers to; None: not printed.
@@ -44,7 +44,7 @@ class Hours(NamedTuple):
 
     Attributes:
       accuracy: The target, percent.
-      hours: As printed.
+      hours: Simulated hours, as printed.
       rounds: Which round that is, at 1800 s (FedAMSGrad) and 2664 s per round.
     """
 
@@ -58,8 +58,8 @@ def lookup(
 ) -> Published | None:
     """The paper's number for a run, or None.
 
-    >>> found = lookup("cafga", "cifar10", "2", "convmixer")
-    >>> print(found.accuracy, found.deviation, found.rounds, found.source)
+    >>> number = lookup("cafga", "cifar10", "2", "convmixer")
+    >>> print(number.accuracy, number.deviation, number.rounds, number.source)
     82.1 0.67 112 AFGA Table 1
     """
     return next(every(algorithm, dataset, setting, model), None)
@@ -70,7 +70,7 @@ def every(
 ) -> Iterator[Published]:
     """All numbers for a run; tables of one paper may disagree."""
     asked = (algorithm, dataset, str(setting), model)
-    return (one for one in NUMBERS if one[:4] == asked)
+    return (number for number in NUMBERS if number[:4] == asked)
 
 
 def _tables_1_to_3() -> Iterator[Published]:
@@ -147,9 +147,15 @@ def _table_6() -> Iterator[Published]:
         "afga": (74.72, 0.32),
         "cafga": (75.96, 0.67),
     }
-    for algorithm, found in rows.items():
+    for algorithm, accuracies in rows.items():
         yield Published(
-            algorithm, "cifar10", "2", "resnet18", "AFGA Table 6", *found, budget=500
+            algorithm,
+            "cifar10",
+            "2",
+            "resnet18",
+            "AFGA Table 6",
+            *accuracies,
+            budget=500,
         )
 
 
@@ -162,10 +168,10 @@ def _hafed_table_1() -> Iterator[Published]:
         ("fashion_mnist", "cnn"): (88.79, 0.16, 89.25, 0.22),
         ("fashion_mnist", "convmixer"): (83.54, 3.36, 84.49, 1.57),
     }
-    for (dataset, model), found in rows.items():
+    for (dataset, model), accuracies in rows.items():
         where = (dataset, "hafed", model, "HA-Fed Table 1")
-        yield Published("fedamsgrad", *where, *found[:2], "sem", budget=500)
-        yield Published("hafed_partial", *where, *found[2:], "sem", budget=500)
+        yield Published("fedamsgrad", *where, *accuracies[:2], "sem", budget=500)
+        yield Published("hafed_partial", *where, *accuracies[2:], "sem", budget=500)
 
 
 #: All final accuracies.

@@ -3,6 +3,7 @@
     config.json     the settings, their sources, versions, facts about data and theory
     metrics.jsonl   a line for each seed at each evaluated round
     tensorboard/    the same for TensorBoard
+    checkpoints/    the newest states (`runs.checkpoint`)
     summary.json    the result, once there is one
 
 `metrics.jsonl` is the truth; the events for TensorBoard are written from it.
@@ -14,6 +15,7 @@ import math
 import os
 import platform
 import shutil
+import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -23,8 +25,13 @@ import tensorboardX
 
 Row = dict[str, Any]
 
+#: Round and checksum of a line of the metrics.
+Line = tuple[int, int]
+
 _CONFIG, _METRICS, _SUMMARY = "config.json", "metrics.jsonl", "summary.json"
 _EVENTS = "tensorboard"
+#: Folder of the newest states.
+STATES = "checkpoints"
 _PACKAGES = ("afga-jax", "jax", "jaxlib", "flax", "optax", "numpy", "orbax-checkpoint")
 
 
@@ -40,7 +47,8 @@ class Run(NamedTuple):
       metrics: A dictionary for each seed at each evaluated round.
       summary: The result; None: there is none yet.
       facts: About the data, the model and the theory's conditions.
-      folder: Where it is; None: only in memory.
+      folder: The run's folder; None: the run is in memory only.
+      identity: Names the settings that may not change and the data (`runs.folder`).
     """
 
     config: dict[str, Any]
@@ -48,17 +56,22 @@ class Run(NamedTuple):
     summary: dict[str, Any] | None = None
     facts: dict[str, Any] | None = None
     folder: Path | None = None
+    identity: str | None = None
 
 
 class Record:
     """Writes a run's files; `with` closes them.
 
     Args:
-      folder: Of the run; made with the first file.
+      folder: The run's folder, which the first file creates.
+
+    Attributes:
+      lines: What a state notes of each line of the metrics.
     """
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
+        self.lines: list[Line] = []
         self._metrics: IO[str] | None = None
         self._writers: dict[int, tensorboardX.SummaryWriter] = {}
 
@@ -88,9 +101,15 @@ class Record:
           The lines that stay.
         """
         self.close()
-        kept = [row for row in _read_metrics(self.folder / _METRICS) if keep(row)]
-        text = "".join(json.dumps(row) + "\n" for row in kept)
+        pairs = [
+            (row, line)
+            for row, line in _read_metrics(self.folder / _METRICS)
+            if keep(row)
+        ]
+        kept = [row for row, _ in pairs]
+        text = "".join(line + "\n" for _, line in pairs)
         write_text(self.folder / _METRICS, text)
+        self.lines = [noted(row, line) for row, line in pairs]
         shutil.rmtree(self.folder / _EVENTS, ignore_errors=True)
         (self.folder / _SUMMARY).unlink(missing_ok=True)
         for row in kept:
@@ -104,7 +123,9 @@ class Record:
             self._metrics = (self.folder / _METRICS).open("a")
         rows = plain(rows)
         for row in rows:
-            self._metrics.write(json.dumps(row) + "\n")
+            line = json.dumps(row)
+            self._metrics.write(line + "\n")
+            self.lines.append(noted(row, line))
             self._events(row)
         self._metrics.flush()
         return rows
@@ -148,6 +169,17 @@ def plain(rows: Iterable[Row]) -> list[Row]:
     return [{name: _plain(value) for name, value in row.items()} for row in rows]
 
 
+def noted(row: Row, line: str) -> Line:
+    """What a state notes of a line of the metrics, to know it again."""
+    return row["round"], zlib.crc32(line.encode())
+
+
+def lines_of(folder: str | Path) -> list[Line]:
+    """What states would note of the metrics in a folder."""
+    pairs = _read_metrics(Path(folder) / _METRICS)
+    return [noted(row, line) for row, line in pairs]
+
+
 def read(folder: str | Path) -> Run:
     """Reads a run, finished or not.
 
@@ -156,18 +188,31 @@ def read(folder: str | Path) -> Run:
     """
     folder = Path(folder)
     content = _read_json(folder / _CONFIG)
-    if content is None or "config" not in content:
+    if content is None or not isinstance(content.get("config"), dict):
         raise RecordError(
             f"{folder} holds no run ({_CONFIG} is missing or another program's): give "
             "the folder that a run was told by --out."
         )
+    if not isinstance(content.get("facts", {}), dict):
+        raise RecordError(f"{folder / _CONFIG} cannot be read: facts is no object.")
     return Run(
         config=content["config"],
-        metrics=_read_metrics(folder / _METRICS),
+        metrics=[row for row, _ in _read_metrics(folder / _METRICS)],
         summary=_read_json(folder / _SUMMARY),
         facts=content.get("facts"),
         folder=folder,
+        identity=content.get("identity"),
     )
+
+
+def leftovers(folder: str | Path) -> list[str]:
+    """Names of a run's files that are there, whether or not `config.json` is."""
+    folder = Path(folder)
+    names = [name for name in (_METRICS, _SUMMARY) if (folder / name).exists()]
+    states = folder / STATES
+    if states.is_file() or (states.is_dir() and any(states.iterdir())):
+        names.append(STATES)
+    return names
 
 
 def exists(folder: str | Path) -> bool:
@@ -177,11 +222,11 @@ def exists(folder: str | Path) -> bool:
 
 def versions() -> dict[str, str]:
     """What a result may depend on beside the settings."""
-    found = {"python": platform.python_version(), "machine": platform.machine()}
+    packages = {"python": platform.python_version(), "machine": platform.machine()}
     for name in _PACKAGES:
-        found[name] = importlib.metadata.version(name)
+        packages[name] = importlib.metadata.version(name)
     device = jax.devices()[0]
-    return {**found, "device": f"{jax.device_count()} x {device.device_kind}"}
+    return {**packages, "device": f"{jax.device_count()} x {device.device_kind}"}
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -203,21 +248,40 @@ def _read_json(path: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        return json.loads(path.read_text())
+        content = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise RecordError(f"{path} cannot be read: {error}.") from error
+    if not isinstance(content, dict):
+        raise RecordError(f"{path} cannot be read: it holds no object.")
+    return content
 
 
-def _read_metrics(path: Path) -> list[Row]:
+def _read_metrics(path: Path) -> list[tuple[Row, str]]:
     """All lines; a last one that a killed program left unfinished does not count."""
     if not path.exists():
         return []
-    *lines, rest = path.read_text().split("\n")
-    del rest
     try:
-        return [json.loads(line) for line in lines]
-    except ValueError as error:
+        *lines, _ = path.read_text().split("\n")
+        rows = [json.loads(line) for line in lines]
+    except (OSError, ValueError) as error:
         raise RecordError(f"{path} cannot be read: {error}.") from error
+    for number, row in enumerate(rows, 1):
+        if not _is_row(row):
+            raise RecordError(
+                f"{path} cannot be read: line {number} has no round, no seed, or a "
+                "value that is no number."
+            )
+    return list(zip(rows, lines, strict=True))
+
+
+def _is_row(row: Any) -> bool:
+    if not isinstance(row, dict):
+        return False
+    counts = [type(row.get(name)) is int for name in ("seed", "round")]
+    numbers = [
+        value is None or isinstance(value, int | float) for value in row.values()
+    ]
+    return all(counts) and all(numbers)
 
 
 def _plain(value: Any) -> Any:

@@ -1,6 +1,6 @@
 """Runs one configuration into a folder: from the start, or on from where it stopped.
 
-A folder holds one run (`afga_jax.record`) and its newest states (`checkpoints/`). It is
+A folder holds one run (`runs.record`) and its newest states (`checkpoints/`). It is
 never overwritten: without `--resume` a folder that holds a run is refused. Stopped at
 any moment, even by kill -9, a run that is resumed ends with the same numbers, bit for
 bit, as one that was never stopped, on one kind of machine with the same number of
@@ -11,36 +11,36 @@ stopped by Ctrl-C or SIGTERM.
 """
 
 import contextlib
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
-from absl import flags as absl_flags
 
-from afga_jax import data, record, report
-from afga_jax.checkpoint import Checkpoints
-from afga_jax.config import Config
-from afga_jax.experiment import from_config
-from afga_jax.platform import on_cpu
-from afga_jax.record import Record, Run
-from afga_jax.settings import resolve
-from afga_jax.summary import summarise
-from experiments import (
+from afga_jax import data
+from afga_jax.mesh import on_cpu
+from afga_jax.runs import (
     command,
-    cores,
-    engines,
+    devices,
     flags,
     folder,
-    interrupts,
     loop,
     processes,
+    record,
+    report,
 )
-from experiments.interrupts import Interrupted
-from experiments.programs import Programs
-from experiments.progress import Display, silent
-from experiments.training import Diverged, Training
+from afga_jax.runs.checkpoint import Checkpoints
+from afga_jax.runs.command import Interrupted
+from afga_jax.runs.config import Config
+from afga_jax.runs.experiment import from_config
+from afga_jax.runs.loop import Diverged, Training
+from afga_jax.runs.programs import Programs
+from afga_jax.runs.progress import Display, silent
+from afga_jax.runs.record import Record, Row, Run
+from afga_jax.runs.settings import resolve
+from afga_jax.runs.summary import summarise
 
 
 def run(
@@ -55,12 +55,13 @@ def run(
     """Runs a configuration, or what is left of it.
 
     Args:
-      config: Complete, as `settings.resolve` gives it.
+      config: A complete configuration, as `settings.resolve` gives it.
       out: The run's folder.
-      resume: Go on with what is there; where nothing is, start.
-      programs: Those of a run that they `accept` this one beside.
-      display: Who is told; None: nobody.
-      about: More for `config.json`.
+      resume: Whether to go on with what is there; where nothing is, it starts.
+      programs: Programs of an earlier run that `accept` this one; None: they are
+        built.
+      display: Shows the progress to the user; None: nothing is shown.
+      about: More entries for `config.json`.
 
     Returns:
       The run, with its summary.
@@ -72,24 +73,25 @@ def run(
       Interrupted: Ctrl-C or SIGTERM; the state is saved.
     """
     out, display = Path(out), display or Display(quiet=True)
-    before = folder.existing(out, resume)
-    processes.meet("all have looked at the folder, which the first now writes to")
-    if before is not None and _is_finished(before, config):
-        display.say(f"the run in {out} is finished; raise rounds to go on")
-        display.end(before)
-        return before
-    with _precision(config):
+    # The look at the folder and its lock are one step: nobody else writes between.
+    with _claimed(out), _precision(config):
+        before = folder.existing(out, resume)
+        processes.meet("all have looked at the folder, which the first now writes to")
+        if before is not None and _is_finished(before, config):
+            display.say(f"the run in {out} is finished; raise rounds to go on")
+            display.end(before)
+            return before
         if programs is None:
             experiment = from_config(config)
             config = experiment.config
-            programs = Programs(experiment, engines.execution_of(config, before))
+            programs = Programs(experiment, devices.execution_of(config, before))
         elif not programs.accept(config):
             raise ValueError("the programs differ from the run in more than numbers.")
+        training = Training(config, programs)
         if before is not None:
-            folder.check_same(Config.from_dict(before.config), config, out)
-        with _claimed(out), processes.writer_of(out) as writer:
-            training = Training(config, programs)
-            return _run(training, writer, display, about or {}, new=before is None)
+            folder.check_begun(before, config, training.identity, out)
+        with processes.writer_of(out) as writer:
+            return _run(training, writer, display, about or {}, before)
 
 
 def main(dataset: str, usage: str = "", arguments: Sequence[str] | None = None) -> None:
@@ -98,51 +100,52 @@ def main(dataset: str, usage: str = "", arguments: Sequence[str] | None = None) 
     Args:
       dataset: The data set that is meant where none is given.
       usage: The lines above the flags on the help page.
-      arguments: With the program's name first; None: the command line's.
+      arguments: The words with the program's name first; None: the command line's.
     """
     command.plain_notes()
-    values = absl_flags.FlagValues()
-    flags.define(values)
+    arguments, values = arguments or sys.argv, flags.define()
     try:
-        flags.parse(arguments or sys.argv, values, usage=usage)
+        flags.parse(arguments, values, usage=usage)
         given = flags.given(values)
-        cores.use(cores.wanted(given))
+        devices.use(devices.wanted(given))
         given = processes.join(given)
     except ValueError as error:
         command.say(f"error: {error}")
         sys.exit(2)
-    sys.exit(execute(given, dataset))
+    sys.exit(execute(given, dataset, arguments[0]))
 
 
-def execute(given: Mapping[str, Any], dataset: str) -> int:
+def execute(given: Mapping[str, Any], dataset: str, program: str) -> int:
     """Runs what was given by flags and talks to the user.
 
     Args:
       given: The user's choices by the names of `Config`.
       dataset: The data set that is meant where none is given.
+      program: How the command was started, for the hint how to go on.
 
     Returns:
       The exit code.
     """
-    out = None
+    again = f"{program} --resume"
     try:
         config, out, about = _wanted(given, dataset)
+        again += f" --out={shlex.quote(str(out))}"
         keep_programs(config)
         run(config, out, resume=config.resume, display=_display(), about=about)
     except Interrupted:
         if processes.is_first():
-            command.say(f"stopped; go on with: {_again(out)}")
+            command.say(f"stopped; go on with: {again}")
         return 130
     except KeyboardInterrupt:
-        command.say(f"stopped at once; go on with: {_again(out)}")
+        command.say(f"stopped at once; go on with: {again}")
         return 130
     except (ValueError, OSError, jax.errors.JaxRuntimeError) as error:
-        said = " ".join(str(error).split())
+        reason = " ".join(str(error).split())
         if processes.are_several():
             if isinstance(error, jax.errors.JaxRuntimeError):
-                said = processes.lost(said, _again(out))
-            processes.leave(1, f"error: {said}")
-        command.say(f"error: {said}")
+                reason = processes.lost(reason, again)
+            processes.leave(1, f"error: {reason}")
+        command.say(command.as_started(f"error: {reason}", program))
         return 1
     return 0
 
@@ -151,7 +154,7 @@ def keep_programs(config: Config) -> None:
     """Lets JAX keep compiled programs beside the decoded data, unless told not to."""
     if not config.compile_cache:
         return
-    cache = data.Access(cache_dir=config.cache_dir).cache_dir / "programs"
+    cache = Path(data.Access(cache_dir=config.cache_dir).cache_dir or "", "programs")
     jax.config.update("jax_compilation_cache_dir", str(cache))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
@@ -177,21 +180,22 @@ def _wanted(given: Mapping[str, Any], dataset: str) -> tuple[Config, Path, dict]
     return config, out, {"sources": resolved.sources, "given": dict(given)}
 
 
-def _run(training: Training, writer: Record, display: Display, about, new: bool) -> Run:
+def _run(training: Training, writer: Record, display: Display, about, before) -> Run:
     """Brings state and metrics to where the run goes on, and trains."""
     config, facts = training.config, training.programs.experiment.facts
-    states = Checkpoints(writer.folder / "checkpoints")
+    states, new = Checkpoints(writer.folder / record.STATES), before is None
     try:
-        choice = engines.fitting(training)
-        if not training.restore(states):
-            training.start()
+        choice = devices.fitting(training)
+        training.go_on(states, before, writer.folder)
         display.begin(config, facts, writer.folder, training.done)
         display.say(f"{choice}; {choice.run}")
         more = {"engine": f"{choice}; {choice.run}"} if new else {}
         facts = {**facts, "engine": choice.record}
-        writer.configure(config.to_dict(), facts=facts, **more, **about)
+        settings = config.to_dict()
+        own = {"identity": training.identity, "facts": facts}
+        writer.configure(settings, **own, **more, **about)
         metrics = writer.resume(lambda row: _is_kept(row, config, training.done))
-        with interrupts.remembered() as interrupted:
+        with command.remembered() as interrupted:
             stopped = loop.train(
                 training,
                 metrics,
@@ -206,8 +210,6 @@ def _run(training: Training, writer: Record, display: Display, about, new: bool)
     except Exception:
         if new and training.done == 0:
             writer.discard()
-            if processes.is_first():
-                folder.discard(writer.folder)
         raise
     finally:
         display.close()
@@ -216,9 +218,9 @@ def _run(training: Training, writer: Record, display: Display, about, new: bool)
     return run
 
 
-def _is_kept(row: dict[str, Any], config: Config, done: int) -> bool:
+def _is_kept(row: Row, config: Config, done: int) -> bool:
     # A run that had fewer rounds evaluated the last of those; this one would not have.
-    return row["round"] <= done and loop.evaluates(config, row["round"])
+    return row["round"] <= done and folder.evaluates(config, row["round"])
 
 
 def _is_finished(before: Run, config: Config) -> bool:
@@ -231,10 +233,14 @@ def _is_finished(before: Run, config: Config) -> bool:
     )
 
 
-def _finish(training, writer, metrics, stopped) -> Run:
+def _summary(training: Training, metrics: list[Row], **more: Any) -> dict[str, Any]:
     summary = summarise(metrics, target=training.config.target)
-    summary |= {"finished": True, "stopped": stopped, "rounds": training.done}
-    summary |= {"wall_seconds": round(training.seconds, 3)}
+    spent = {"rounds": training.done, "wall_seconds": round(training.seconds, 3)}
+    return {**summary, **more, **spent}
+
+
+def _finish(training, writer, metrics, stopped) -> Run:
+    summary = _summary(training, metrics, finished=True, stopped=stopped)
     facts = training.programs.experiment.facts
     run = Run(training.config.to_dict(), metrics, summary, facts, writer.folder)
     if processes.is_first():
@@ -245,10 +251,9 @@ def _finish(training, writer, metrics, stopped) -> Run:
 
 def _keep_last_good(training, states, writer, metrics, error: Diverged) -> None:
     training.rewind(states, error.round - 1)
-    training.save(states)
-    summary = summarise(metrics, target=training.config.target)
-    summary |= {"finished": False, "diverged_at": error.round, "rounds": training.done}
-    writer.summarise(summary | {"wall_seconds": round(training.seconds, 3)})
+    training.save(states, writer.lines)
+    summary = _summary(training, metrics, finished=False, diverged_at=error.round)
+    writer.summarise(summary)
     kept = f" The state of round {training.done} is kept in {writer.folder}."
     error.args = (error.args[0] + kept,)
 
@@ -265,9 +270,3 @@ def _precision(config: Config):
     if config.precision is None:
         return contextlib.nullcontext()
     return jax.default_matmul_precision(config.precision)
-
-
-def _again(out: Path) -> str:
-    spec = getattr(sys.modules["__main__"], "__spec__", None)
-    program = f"-m {spec.name}" if spec else sys.argv[0]
-    return f"python {program} --resume --out={out}"

@@ -15,7 +15,7 @@ def summarise(
     """The final values of a run: means over its last five evaluated rounds.
 
     Args:
-      metrics: Of all seeds, in the order of rounds.
+      metrics: Rows of all seeds, in the order of rounds.
       target: The accuracy to reach; None: there is none.
 
     Returns:
@@ -24,19 +24,21 @@ def summarise(
       (the mean; None if a seed did not reach it), and the same of each seed in `seeds`.
 
     >>> rows = [{"seed": 0, "round": r, "test_accuracy": r / 10} for r in range(1, 8)]
-    >>> found = summarise(rows, target=0.45)
-    >>> found["final_accuracy"], found["first_round_at_target"]
+    >>> summary = summarise(rows, target=0.45)
+    >>> summary["final_accuracy"], summary["first_round_at_target"]
     (0.5, 5)
     """
     seeds = sorted({row["seed"] for row in metrics})
-    each = [_one([r for r in metrics if r["seed"] == seed], target) for seed in seeds]
+    each = [
+        _of_seed([r for r in metrics if r["seed"] == seed], target) for seed in seeds
+    ]
     summary = {"rounds": metrics[-1]["round"] if metrics else 0, "target": target}
     for name in ("final_accuracy", "final_loss"):
-        values = [one[name] for one in each if one[name] is not None]
+        values = [seed[name] for seed in each if seed[name] is not None]
         summary[name] = statistics.fmean(values) if values else None
         several = len(values) > 1
         summary[f"{name}_std"] = statistics.stdev(values) if several else None
-    reached = [one["first_round_at_target"] for one in each]
+    reached = [seed["first_round_at_target"] for seed in each]
     whole = reached and None not in reached
     summary["first_round_at_target"] = statistics.mean(reached) if whole else None
     return {**summary, "seeds": each}
@@ -58,14 +60,14 @@ def merit(summary: dict[str, Any]) -> float:
     return -math.inf if loss is None else -loss
 
 
-def _one(metrics: Sequence[dict[str, Any]], target: float | None) -> dict[str, Any]:
+def _of_seed(metrics: Sequence[dict[str, Any]], target: float | None) -> dict[str, Any]:
     last = metrics[-FINAL_ROUNDS:]
-    found = {"seed": metrics[0]["seed"]}
+    finals = {"seed": metrics[0]["seed"]}
     for name, source in (("accuracy", "test_accuracy"), ("loss", "test_loss")):
         values = [row[source] for row in last if row.get(source) is not None]
-        found[f"final_{name}"] = statistics.fmean(values) if values else None
+        finals[f"final_{name}"] = statistics.fmean(values) if values else None
     reached = None if target is None else _first_round_at(metrics, target)
-    return {**found, "first_round_at_target": reached}
+    return {**finals, "first_round_at_target": reached}
 
 
 def _first_round_at(metrics: Sequence[dict[str, Any]], target: float) -> int | None:

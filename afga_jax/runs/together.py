@@ -16,16 +16,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from afga_jax import mesh as meshes
-from afga_jax.checkpoint import Checkpoints
-from afga_jax.config import Config
-from afga_jax.record import Record
-from afga_jax.seeds import Watched
+from afga_jax.runs import command, folder
+from afga_jax.runs.checkpoint import Checkpoints
+from afga_jax.runs.command import Interrupted
+from afga_jax.runs.config import Config
+from afga_jax.runs.folder import evaluates
+from afga_jax.runs.loop import Diverged, Training
+from afga_jax.runs.programs import CAPACITY, Programs
+from afga_jax.runs.record import STATES, Record
+from afga_jax.training.seeds import Watched
 from afga_jax.typing import PyTree
-from experiments import folder, interrupts
-from experiments.interrupts import Interrupted
-from experiments.loop import evaluates
-from experiments.programs import CAPACITY, Programs
-from experiments.training import Diverged, Training
 
 #: Runs at once; more might not fit on a device.
 LARGEST = 8
@@ -41,7 +41,7 @@ def width(config: Config, at_most: int) -> int:
     """How many such runs to bring forward at once.
 
     Args:
-      config: Of one of them.
+      config: The configuration of one of them.
       at_most: What one program should hold, but for the devices of the mesh's axis
         `seeds`: these are filled evenly, if only by one run each.
     """
@@ -57,9 +57,9 @@ def advance(
     """Brings runs to their last round, but for those that diverge on the way.
 
     Args:
-      configs: By folder; `programs` accepts them all.
-      programs: Shared.
-      about: More for `config.json`.
+      configs: Configurations by the runs' folders; `programs` accepts them all.
+      programs: The programs that all of them share.
+      about: More entries for `config.json`.
 
     Raises:
       Interrupted: Ctrl-C or SIGTERM; all states are saved.
@@ -72,8 +72,8 @@ def advance(
             for out, config in configs.items()
         ]
         # A sweep that was killed while it saved may have left some behind.
-        level = [one for one in members if one.done == members[0].done]
-        interrupted = stack.enter_context(interrupts.remembered())
+        level = [member for member in members if member.done == members[0].done]
+        interrupted = stack.enter_context(command.remembered())
         _train(level, programs, interrupted)
 
 
@@ -82,14 +82,17 @@ class _Member(Training):
 
     def __init__(self, config: Config, programs: Programs, out: Path, about):
         super().__init__(config, programs)
-        self.states = Checkpoints(out / "checkpoints")
+        self.states = Checkpoints(out / STATES)
         self.writer = Record(out)
         self.diverged = False
-        if not self.restore(self.states):
-            self.start()
+        before = folder.existing(out, resume=True)
+        if before is not None:
+            folder.check_begun(before, config, self.identity, out)
+        self.go_on(self.states, before, out)
         choice = programs.trainer.choose(self.keys, programs.experiment.clients)
         facts = {**programs.experiment.facts, "engine": choice.record}
-        self.writer.configure(config.to_dict(), facts=facts, **about)
+        own = {"identity": self.identity, "facts": facts}
+        self.writer.configure(config.to_dict(), **own, **about)
         self.writer.resume(lambda row: row["round"] <= self.done)
 
     def __enter__(self) -> "_Member":
@@ -111,29 +114,31 @@ class _Member(Training):
             self.writer.write(self.measure())
         if save:
             self.writer.sync()
-            self.save(self.states)
+            self.save(self.states, self.writer.lines)
 
 
 def _train(members: Sequence[_Member], programs: Programs, interrupted) -> None:
     config, done = members[0].config, members[0].done
     every = config.checkpoint_every or config.eval_every
-    keys = jnp.concatenate([one.keys for one in members])
+    keys = jnp.concatenate([member.keys for member in members])
     on_mesh = programs.trainer.execution.mesh is not None
     # On a mesh no single device may have room for all of them.
     join = np.concatenate if on_mesh else jnp.concatenate
-    state = jax.tree.map(lambda *rows: join(rows), *[one.state for one in members])
+    state = jax.tree.map(
+        lambda *rows: join(rows), *[member.state for member in members]
+    )
     data, seeds = programs.experiment.clients, config.num_seeds
-    while done < config.rounds and not all(one.diverged for one in members):
+    while done < config.rounds and not all(member.diverged for member in members):
         rounds = _rounds_now(config, done, every)
         state, watched = programs.trainer.run(keys, state, data, rounds)
         watched = jax.device_get(watched)
         whole = jax.device_get(state) if on_mesh else state
         done += rounds
         stops = interrupted() and done < config.rounds
-        for number, one in enumerate(members):
+        for number, member in enumerate(members):
             mine = slice(number * seeds, (number + 1) * seeds)
             # Copies: the memory of `state` itself is given away again.
-            one.keep(
+            member.keep(
                 jax.tree.map(lambda x: x[mine].copy(), whole),  # noqa: B023
                 jax.tree.map(lambda x: x[:, mine], watched),  # noqa: B023
                 save=stops or done % every == 0 or done == config.rounds,

@@ -3,7 +3,7 @@
 Loops over rounds, steps and clients, in the order of the algorithm boxes; written from
 the papers, not from the package. Each algorithm is a generator of one `Result` per
 round. Who is sampled and what a client sees is given (`Draws`); the rest is done here.
-Lines refer to the box named in the docstring. `tests/reference_serverless.py` has the
+Lines refer to the box named in the docstring. `afga_jax.testing.serverless` has the
 methods without a server.
 """
 
@@ -11,21 +11,20 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from reference_parts import (
+from afga_jax.testing.parts import (
     Draws,
     Origins,
     Problem,
     Result,
+    Rounds,
     average,
     fedamsgrad,
-    learn,
     ring,
     sgd,
     upload_weights,
+    value_and_grad,
     within,
 )
-
-Rounds = list[list[Draws]]
 
 
 def afga(
@@ -45,7 +44,8 @@ def afga(
     x, s, everybody = problem.params, problem.stats, range(problem.num_clients)
     server = server()  # 1
     for r, cycles in enumerate(rounds):  # 2
-        losses, needed, uploads = [], [], 0
+        losses: list[float] = []
+        needed, uploads = [], 0
         for draws in cycles:  # 3: S_r is draws.upload; one cycle but for FedCluster
             begun, origins = len(losses), Origins(everybody)
             models = np.array([x for _ in everybody])  # 4
@@ -55,7 +55,9 @@ def afga(
                 for i in everybody:  # 7
                     if i in selected:  # 8
                         batch = draws.batch(t, i)
-                        loss, g, stats[i] = learn(models[i], stats[i], batch)  # 9
+                        loss, g, stats[i] = value_and_grad(
+                            models[i], stats[i], batch
+                        )  # 9
                         models[i] += steps[i](g)  # 10
                         origins.add(i, len(losses) - begun)
                         losses.append(loss)
@@ -77,6 +79,82 @@ def afga(
         yield Result(x, s, losses, uploads, needed)
 
 
+def by_matrices(
+    problem: Problem,
+    rounds: Rounds,
+    *,
+    matrix_at: Callable[[Draws, int], np.ndarray],
+    local_lr,
+    server_lr,
+    server=fedamsgrad,
+    local=sgd,
+    mixing_order="after",
+    by_size=False,
+    by_members=False,
+) -> Iterator[Result]:
+    """AFGA's box for any mixing, W(x + step) or Wx + step, and any local optimizer.
+
+    Args:
+      problem: Where the run starts.
+      rounds: The draws of each round's cycles.
+      matrix_at: `(draws, step) -> W`, of all clients, at a local step.
+      local_lr: η_l, or a schedule.
+      server_lr: η, or a schedule.
+      server: A server optimizer of `parts`.
+      local: A local optimizer of `parts`.
+      mixing_order: `after` or `before`.
+      by_size: A client counts by its samples.
+      by_members: A cluster counts by its clients.
+    """
+    x, s, everybody = problem.params, problem.stats, range(problem.num_clients)
+    server = server()
+    for r, cycles in enumerate(rounds):
+        losses: list[float] = []
+        needed, uploads, idle = [], 0, 0
+        for draws in cycles:
+            begun, origins = len(losses), Origins(everybody)
+            remembered: dict[int, frozenset] = {
+                i: frozenset() for i in everybody
+            }  # by local optimizers
+            models = np.array([x for _ in everybody])
+            stats = np.array([s for _ in everybody])
+            steps = [local(_at(local_lr, r)) for _ in everybody]
+            for t, selected in enumerate(draws.active):
+                matrix, behind = matrix_at(draws, t), {}
+                increments, stat_increments = (
+                    np.zeros_like(models),
+                    np.zeros_like(stats),
+                )
+                for i in sorted(selected):
+                    batch = draws.batch(t, i)
+                    loss, g, new_stats = value_and_grad(models[i], stats[i], batch)
+                    increments[i], stat_increments[i] = (
+                        steps[i](g),
+                        new_stats - stats[i],
+                    )
+                    behind[i] = origins.of[i] | remembered[i] | {len(losses) - begun}
+                    losses.append(loss)
+                if local is not sgd:
+                    remembered |= behind
+                if mixing_order == "before":
+                    models = matrix @ models + increments
+                    stats = matrix @ stats + stat_increments
+                    origins.mix(everybody, matrix)
+                    origins.join(behind)
+                else:
+                    models = matrix @ (models + increments)
+                    stats = matrix @ (stats + stat_increments)
+                    origins.join(behind)
+                    origins.mix(everybody, matrix)
+            weights = upload_weights(problem, draws.upload, by_size, by_members)
+            x = x + _at(server_lr, r) * server(weights @ (models - x))
+            s = weights @ stats
+            uploads += len(draws.upload)
+            idle += sum(not origins.of[i] for i in draws.upload)
+            needed += origins.among(losses[begun:], draws.upload)
+        yield Result(x, s, losses, uploads, needed, idle)
+
+
 def hafed(
     problem: Problem,
     rounds: Rounds,
@@ -91,7 +169,8 @@ def hafed(
     """HA-Fed, Alg. 2; `full`: Alg. 1; `active` and `mix_every` > 1: App. F.3."""
     x, s, server = problem.params, problem.stats, server()  # 1
     for (draws,) in rounds:  # 2
-        deltas, stats_of, losses, uploads = [], [], [], 0
+        losses: list[float] = []
+        deltas, stats_of, uploads = [], [], 0
         origins = Origins(range(problem.num_clients))
         for members in problem.clusters:  # 3
             models = dict.fromkeys(members, x)  # 5-8
@@ -100,7 +179,9 @@ def hafed(
                 for i in members:  # 9
                     if active and i not in draws.active[t]:
                         continue
-                    loss, g, stats[i] = learn(models[i], stats[i], draws.batch(t, i))
+                    loss, g, stats[i] = value_and_grad(
+                        models[i], stats[i], draws.batch(t, i)
+                    )
                     models[i] = models[i] - local_lr * g  # 11, 12
                     origins.add(i, len(losses))
                     losses.append(loss)
@@ -132,7 +213,8 @@ def fedopt(
     """FedOpt (Reddi et al. 2020, Alg. 1); FedAvg by `average`; FedProx by `mu`."""
     x, s, server = problem.params, problem.stats, server()
     for r, (draws,) in enumerate(rounds):
-        losses, deltas, stats, counts = [], [], [], []
+        losses: list[float] = []
+        deltas, stats, counts = [], [], []
         for i in draws.upload:
             step = local(_at(local_lr, r))
             y, s_i = _alone(x, s, draws, i, step, losses, pull=mu)
@@ -160,18 +242,19 @@ def fedcluster(
     """FedCluster, Alg. 1, with the averaging of its model as a step of the server."""
     x, s, server = problem.params, problem.stats, server()
     for cycles in rounds:  # j
-        losses, uploads = [], 0
+        losses: list[float] = []
+        uploads = 0
         for number, draws in enumerate(cycles):  # K
             members = problem.clusters[draws.cluster if shuffle else number]
             sampled = [i for i in members if i in draws.upload]
             samples = sum(problem.sizes[i] if by_size else 1 for i in sampled)
-            change, s_next = 0.0, 0.0
+            delta, s_next = np.zeros_like(x), np.zeros_like(s)
             for i in sampled:
                 w, s_i = _alone(x, s, draws, i, local(local_lr), losses, pull=mu)
                 weight = (problem.sizes[i] if by_size else 1) / samples  # p_k / q
-                change = change + weight * (w - x)
+                delta = delta + weight * (w - x)
                 s_next = s_next + weight * s_i
-            x = x + server_lr * server(change)  # W_{jM+K+1}
+            x = x + server_lr * server(delta)  # W_{jM+K+1}
             s = s_next
             uploads += len(sampled)
         yield Result(x, s, losses, uploads)
@@ -184,17 +267,18 @@ def scaffold(
     x, s = problem.params, problem.stats
     c, controls = np.zeros_like(x), np.zeros((problem.num_clients, len(x)))
     for (draws,) in rounds:
-        losses, moved, learnt = [], [], []
+        losses: list[float] = []
+        deltas, control_deltas = [], []
         for i in draws.upload:
             shift = c - controls[i]
             y, _ = _alone(x, s, draws, i, sgd(local_lr), losses, shift=shift)  # 10
             control = controls[i] - c + (x - y) / (draws.steps * local_lr)  # 12
-            moved.append(y - x)  # 13
-            learnt.append(control - controls[i])
+            deltas.append(y - x)  # 13
+            control_deltas.append(control - controls[i])
             controls[i] = control  # 14
-        x = x + server_lr * np.mean(moved, 0)  # 16, 17
-        c = c + len(draws.upload) / problem.num_clients * np.mean(learnt, 0)
-        yield Result(x, s, losses, len(moved))
+        x = x + server_lr * np.mean(deltas, 0)  # 16, 17
+        c = c + len(draws.upload) / problem.num_clients * np.mean(control_deltas, 0)
+        yield Result(x, s, losses, len(deltas))
 
 
 def feddyn(
@@ -204,7 +288,8 @@ def feddyn(
     x, s, alpha = problem.params, problem.stats, feddyn_alpha
     h, duals = np.zeros_like(x), np.zeros((problem.num_clients, len(x)))
     for (draws,) in rounds:
-        losses, models = [], []
+        losses: list[float] = []
+        models = []
         for i in draws.upload:
             step, shift = sgd(local_lr), -duals[i]
             y, _ = _alone(x, s, draws, i, step, losses, pull=alpha, shift=shift)
@@ -219,7 +304,7 @@ def _alone(x, s, draws, client, step: Callable, losses: list, *, pull=0.0, shift
     """A client's round without mixing: g + pull·(y − x) + shift at each step."""
     y = x
     for t in range(draws.steps):
-        loss, g, s = learn(y, s, draws.batch(t, client))
+        loss, g, s = value_and_grad(y, s, draws.batch(t, client))
         y = y + step(g + pull * (y - x) + shift)
         losses.append(loss)
     return y, s

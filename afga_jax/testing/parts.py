@@ -1,6 +1,6 @@
-"""Plain NumPy parts of the reference: model, local steps, server steps, matrices.
+"""Parts of the papers' boxes: a model, local steps, server steps, mixing matrices.
 
-Nothing here knows the package. Models are flat vectors, as in the papers.
+Models are flat vectors, as in the papers.
 """
 
 from collections.abc import Callable
@@ -13,11 +13,11 @@ class Draws(NamedTuple):
     """What chance decides between one server model and the next.
 
     Attributes:
-      cluster: Whose turn it is, for FedCluster.
-      active: Who computes at each local step, a set of client ids per step.
-      upload: Who uploads, a set of client ids.
-      inputs: `[steps, clients, samples, features]`.
-      targets: `[steps, clients, samples]`.
+      cluster: The cluster that computes in this cycle; only FedCluster looks at it.
+      active: Ids of the clients that compute, one set for each local step.
+      upload: Ids of the clients that upload.
+      inputs: Each client's batch at each step, `[steps, clients, samples, features]`.
+      targets: The classes of these samples, `[steps, clients, samples]`.
     """
 
     cluster: int
@@ -28,19 +28,24 @@ class Draws(NamedTuple):
 
     @property
     def steps(self) -> int:
+        """The number of local steps."""
         return len(self.active)
 
     def batch(self, step: int, client: int) -> tuple[np.ndarray, np.ndarray]:
+        """A client's inputs and targets at a step."""
         return self.inputs[step, client], self.targets[step, client]
 
 
+Rounds = list[list[Draws]]  # of each round, the draws of its cycles
+
+
 class Problem(NamedTuple):
-    """The start of a run and who is there.
+    """Where a run starts, and its population.
 
     Attributes:
-      params: x₁, weights and bias, flat.
+      params: x₁: the weights `[features, classes]`, then the bias, as one vector.
       stats: The running mean of the inputs; empty without normalisation.
-      sizes: Samples of each client.
+      sizes: The number of each client's samples.
       clusters: The sorted ids of each cluster's clients.
     """
 
@@ -51,17 +56,28 @@ class Problem(NamedTuple):
 
     @property
     def num_clients(self) -> int:
+        """N."""
         return len(self.sizes)
 
 
 class Result(NamedTuple):
-    """The server's model after a round, and what happened in it."""
+    """The server's model after a round, and what happened in it.
+
+    Attributes:
+      params: The model, as in `Problem`.
+      stats: Its statistics, as in `Problem`.
+      losses: The loss at each gradient that was computed.
+      uploads: How many clients uploaded.
+      needed: The losses of the gradients that reach an upload; None: of all.
+      idle: How many uploads no gradient has reached; None: not counted.
+    """
 
     params: np.ndarray
     stats: np.ndarray
     losses: list[float]
     uploads: int
-    needed: list[float] | None = None  # Losses of gradients that reach an upload.
+    needed: list[float] | None = None
+    idle: int | None = None
 
 
 class Origins:
@@ -71,10 +87,15 @@ class Origins:
         self.of = {i: frozenset() for i in clients}
 
     def add(self, client: int, number: int) -> None:
+        """A client's model takes the gradient of this number."""
         self.of[client] |= {number}
 
+    def join(self, gradients: dict[int, frozenset]) -> None:
+        """Clients' models take the gradients of these numbers."""
+        self.of |= {i: self.of[i] | numbers for i, numbers in gradients.items()}
+
     def mix(self, clients, matrix: np.ndarray) -> None:
-        """`matrix` has a row for each of `clients`, in that order."""
+        """Models are mixed; the matrix has a row for each of `clients`, in order."""
         self.of |= {
             i: frozenset().union(
                 *(self.of[j] for j, w in zip(clients, row, strict=True) if w)
@@ -89,33 +110,38 @@ class Origins:
         ]
 
 
-def learn(params: np.ndarray, stats: np.ndarray, batch: tuple):
-    """Loss, its gradient, and the new statistics of softmax regression on a batch."""
+def value_and_grad(params: np.ndarray, stats: np.ndarray, batch: tuple):
+    """Softmax regression's loss on a batch, its gradient, and the new statistics.
+
+    With statistics, inputs are centred by the mean of the batch.
+    """
     inputs, targets = batch
     if stats.size:
-        seen = inputs.mean(0)
-        inputs = inputs - seen
-        stats = 0.9 * stats + 0.1 * seen
+        mean = inputs.mean(0)
+        inputs = inputs - mean
+        stats = 0.9 * stats + 0.1 * mean
     samples, features = inputs.shape
     inputs = np.hstack([inputs, np.ones((samples, 1))])
     logits = inputs @ params.reshape(features + 1, -1)
     odds = np.exp(logits - logits.max(1, keepdims=True))
-    chances = odds / odds.sum(1, keepdims=True)
-    loss = -np.log(chances[np.arange(samples), targets]).mean()
-    wanted = np.eye(logits.shape[1])[targets]
-    gradient = inputs.T @ (chances - wanted) / samples
+    probabilities = odds / odds.sum(1, keepdims=True)
+    loss = -np.log(probabilities[np.arange(samples), targets]).mean()
+    one_hot = np.eye(logits.shape[1])[targets]
+    gradient = inputs.T @ (probabilities - one_hot) / samples
     return loss, gradient.ravel(), stats
 
 
-# Local steps: a function from a rate to a function from gradients to increments, with a
-# state of its own. One is made for each client at the start of each round.
+# Local optimizers: from a rate to a function from gradients to increments, with a state
+# of its own. Each client gets a new one at the start of each round.
 
 
 def sgd(rate: float) -> Callable:
+    """−η_l g."""
     return lambda gradient: -rate * gradient
 
 
 def momentum(rate: float, decay: float = 0.5) -> Callable:
+    """M ← decay·m + g, step −η_l m."""
     trace = 0.0
 
     def step(gradient):
@@ -127,6 +153,7 @@ def momentum(rate: float, decay: float = 0.5) -> Callable:
 
 
 def adam(rate: float, b1=0.9, b2=0.999, eps=1e-8) -> Callable:
+    """Adam (Kingma and Ba 2015), with the bias correction."""
     count, m, v = 0, 0.0, 0.0
 
     def step(gradient):
@@ -139,10 +166,11 @@ def adam(rate: float, b1=0.9, b2=0.999, eps=1e-8) -> Callable:
     return step
 
 
-# Server steps: from Δ_r to the direction that η multiplies, with a state of their own.
+# Server optimizers: from Δ_r to the increment that η multiplies, with their own state.
 
 
 def average() -> Callable:
+    """FedAvg: Δ_r itself."""
     return lambda delta: delta
 
 
@@ -175,19 +203,22 @@ def fedams(b1=0.9, b2=0.99, eps=1e-8) -> Callable:
 
 
 def fedadam(b1=0.9, b2=0.99, eps=1e-8) -> Callable:
+    """Reddi et al. 2020: v ← β₂v + (1−β₂)Δ²."""
     return _reddi(lambda v, d: b2 * v + (1 - b2) * d**2, b1, eps)
 
 
 def fedyogi(b1=0.9, b2=0.99, eps=1e-8) -> Callable:
+    """Reddi et al. 2020: v ← v − (1−β₂)Δ² sign(v − Δ²)."""
     return _reddi(lambda v, d: v - (1 - b2) * d**2 * np.sign(v - d**2), b1, eps)
 
 
 def fedadagrad(b1=0.0, eps=1e-8) -> Callable:
+    """Reddi et al. 2020: v ← v + Δ²."""
     return _reddi(lambda v, d: v + d**2, b1, eps)
 
 
 def ring(clients: int) -> np.ndarray:
-    """1/3 for a client and each neighbour; of two, halves (SPEC §3: our choice)."""
+    """1/3 for a client and each neighbour; 1/2 each for two, which is our choice."""
     if clients <= 2:
         return np.full((clients, clients), 1 / clients)
     matrix = np.zeros((clients, clients))
@@ -198,7 +229,7 @@ def ring(clients: int) -> np.ndarray:
 
 
 def within(num_clients: int, groups: list[list[int]], make=ring) -> np.ndarray:
-    """W on all clients: `make` inside each group, everybody else keeps its model."""
+    """W of all clients: `make(n)` inside each group, the others keep their models."""
     matrix = np.eye(num_clients)
     for group in groups:
         if group:
@@ -216,11 +247,11 @@ def upload_weights(problem: Problem, upload: set[int], by_size=False, by_members
     uploading = [k for k in problem.clusters if upload & set(k)]
     total = sum(len(k) if by_members else 1 for k in uploading)
     for cluster in uploading:
-        chosen = [i for i in cluster if i in upload]
-        samples = [problem.sizes[i] if by_size else 1 for i in chosen]
-        share = (len(cluster) if by_members else 1) / total
-        for i, count in zip(chosen, samples, strict=True):
-            weights[i] = share * count / sum(samples)
+        sampled = [i for i in cluster if i in upload]
+        samples = [problem.sizes[i] if by_size else 1 for i in sampled]
+        of_cluster = (len(cluster) if by_members else 1) / total
+        for i, count in zip(sampled, samples, strict=True):
+            weights[i] = of_cluster * count / sum(samples)
     return weights
 
 

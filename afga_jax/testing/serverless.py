@@ -1,4 +1,4 @@
-"""The methods without a server, in plain NumPy; see `tests/reference.py`.
+"""The methods without a server; see `afga_jax.testing.boxes`.
 
 Every client computes and mixes at each step; a round is a number of steps, and models
 and moments are kept across rounds. What is evaluated is the mean of the models.
@@ -8,9 +8,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from reference_parts import Draws, Problem, Result, learn, ring, within
-
-Rounds = list[list[Draws]]
+from afga_jax.testing.parts import (
+    Problem,
+    Result,
+    Rounds,
+    ring,
+    value_and_grad,
+    within,
+)
 
 
 def dsgd(
@@ -26,23 +31,25 @@ def dsgd(
     stats = np.array([problem.stats for _ in everybody])
     count = 0
     for (draws,) in rounds:
-        losses = []
+        losses: list[float] = []
         for t in range(draws.steps):
-            moves, drifts = np.zeros_like(models), np.zeros_like(stats)
+            increments, stat_increments = np.zeros_like(models), np.zeros_like(stats)
             for i in everybody:
-                loss, g, seen = learn(models[i], stats[i], draws.batch(t, i))
-                moves[i], drifts[i] = -local_lr * g, seen - stats[i]
+                loss, g, new_stats = value_and_grad(
+                    models[i], stats[i], draws.batch(t, i)
+                )
+                increments[i], stat_increments[i] = -local_lr * g, new_stats - stats[i]
                 losses.append(loss)
             count += 1
             matrix = gossip
             if pga_period and count % pga_period == 0:
                 matrix = np.full_like(gossip, 1 / problem.num_clients)
             if mixing_order == "after":
-                models = matrix @ (models + moves)
-                stats = matrix @ (stats + drifts)
+                models = matrix @ (models + increments)
+                stats = matrix @ (stats + stat_increments)
             else:
-                models = matrix @ models + moves
-                stats = matrix @ stats + drifts
+                models = matrix @ models + increments
+                stats = matrix @ stats + stat_increments
         yield Result(models.mean(0), stats.mean(0), losses, 0)
 
 
@@ -54,7 +61,7 @@ def dadam(
     m, v = np.zeros_like(models), np.zeros_like(models)
     largest = np.full_like(models, eps)
     for (draws,) in rounds:
-        losses = []
+        losses: list[float] = []
         for t in range(draws.steps):
             g = _gradients(problem, models, draws, t, losses)
             m = b1 * m + (1 - b1) * g
@@ -73,7 +80,7 @@ def damsgrad(
     m, v = np.zeros_like(models), np.zeros_like(models)
     largest, tracked = np.full_like(models, eps), np.full_like(models, eps)
     for (draws,) in rounds:
-        losses = []
+        losses: list[float] = []
         for t in range(draws.steps):
             g = _gradients(problem, models, draws, t, losses)
             m = b1 * m + (1 - b1) * g
@@ -89,7 +96,7 @@ def damsgrad(
 def _gradients(problem, models, draws, step, losses) -> np.ndarray:
     rows = []
     for i, x in enumerate(models):
-        loss, g, _ = learn(x, problem.stats, draws.batch(step, i))
+        loss, g, _ = value_and_grad(x, problem.stats, draws.batch(step, i))
         rows.append(g)
         losses.append(loss)
     return np.array(rows)

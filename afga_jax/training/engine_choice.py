@@ -14,18 +14,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from afga_jax import gradient, memory, schedule, span
 from afga_jax.algorithms import FederatedAlgorithm
-from afga_jax.cycle import is_stateful
-from afga_jax.execution import Execution
-from afga_jax.gradient import Work
-from afga_jax.memory import Run
-from afga_jax.mesh import CLIENTS
-from afga_jax.mixing import AmongSelected, Every, Mixing, NoMixing, WithinClusters
-from afga_jax.outline import Outline
-from afga_jax.planner import Planner, quick_to_compile
-from afga_jax.platform import on_cpu
-from afga_jax.stencil import grid_of
+from afga_jax.mesh import CLIENTS, on_cpu
+from afga_jax.rounds import span
+from afga_jax.rounds.client_step import is_stateful
+from afga_jax.rounds.execution import Execution
+from afga_jax.rounds.span import schedule
+from afga_jax.training import flops, memory
+from afga_jax.training.flops import Work
+from afga_jax.training.memory import Footprint, Outline
+from afga_jax.training.planner import Planner, quick_to_compile
 from afga_jax.typing import Array, ClientData
 
 __all__ = ["Choice", "Planner", "alternative", "choose", "quick_to_compile"]
@@ -49,13 +47,13 @@ class Choice:
       run: What its memory depends on, but for the data.
       other: The same for the other engine; None: it cannot run this, or was not asked.
       width: Gradients side by side in a slot of the span engine.
-      devices: That share a slot.
+      devices: Number of devices that share a slot.
     """
 
     engine: str
     reason: str
-    run: Run
-    other: Run | None = None
+    run: Footprint
+    other: Footprint | None = None
     width: int = 1
     devices: int = 1
 
@@ -109,21 +107,21 @@ def choose(
     outline = Outline(algorithm, key, execution)
     stateful = is_stateful(algorithm.recipe, outline.state.params)
     planner = Planner(algorithm, stateful=stateful)
-    shares = _shares(execution)
+    blocks = _mesh_blocks(execution)
     # Without a mesh only the devices of a CPU share gradients.
-    here = shares or _cpu_devices(algorithm, execution, data)
-    dense = outline.dense(shares or 1)
+    here = blocks or _cpu_devices(algorithm, execution, data)
+    dense = outline.dense(blocks or 1)
     taken, reason = execution.engine, "as asked"
     if taken == "auto":
         against = reason_for_dense(algorithm, key, outline, planner, here)
         taken = "dense" if against else "span"
         reason = against or _reason_for_span(algorithm)
     if taken == "dense":
-        return Choice("dense", reason, dense, devices=shares or 1), planner
+        return Choice("dense", reason, dense, devices=blocks or 1), planner
     width = execution.slot_width or here * (1 if on_cpu() else 8)
-    if shares and width % shares:
+    if blocks and width % blocks:
         raise ValueError(
-            f"slot_width = {width}, but it must be a multiple of the {shares} devices "
+            f"slot_width = {width}, but it must be a multiple of the {blocks} devices "
             f"that share the clients: take {here * (1 if on_cpu() else 8)}."
         )
     devices, planner = math.gcd(here, width), planner.with_width(width)
@@ -132,7 +130,7 @@ def choose(
     return Choice("span", reason, run, dense, width, devices), planner
 
 
-def alternative(algorithm: FederatedAlgorithm, key: Array) -> Run | None:
+def alternative(algorithm: FederatedAlgorithm, key: Array) -> Footprint | None:
     """What the span engine would hold on one device; None: the rule is against it.
 
     Args:
@@ -164,30 +162,31 @@ def reason_for_dense(
     Args:
       algorithm: From `build`.
       key: The run's key, or several seeds'.
-      outline: Of the run.
-      planner: Of the run; the first rounds' plans say who computes.
-      devices: That would share the gradients of a slot.
+      outline: What is known of the run from shapes.
+      planner: Makes the run's plans; the first rounds' plans say who computes.
+      devices: Number of devices that would share the gradients of a slot.
     """
     recipe = algorithm.recipe
     if reason := span.reason_against(recipe, outline.state.params):
         return reason
-    if isinstance(recipe.mixing, NoMixing) and (outline.on_mesh or devices == 1):
+    if not recipe.mixing.mixes and (outline.on_mesh or devices == 1):
         return "nobody mixes, so only a few hold a model"
     if _everybody_computes(algorithm, key, planner):
         return "everybody computes at every step"
-    steps = algorithm.options.local_steps
-    if _matrix_entries(recipe.mixing, steps, outline.rows) > _LARGEST_MATRIX:
+    on_grid = recipe.mixing.grid(np.ones(algorithm.options.local_steps, bool))
+    entries = recipe.mixing.matrix_entries(outline.rows)
+    if on_grid is None and entries > _LARGEST_MATRIX:
         return "a schedule would take a matrix of everybody by everybody"
     return None
 
 
 def _reason_for_span(algorithm: FederatedAlgorithm) -> str:
-    if isinstance(algorithm.recipe.mixing, NoMixing):
-        return "devices share the gradients"
-    return "not everybody computes at every step"
+    if algorithm.recipe.mixing.mixes:
+        return "not everybody computes at every step"
+    return "devices share the gradients"
 
 
-def _shares(execution: Execution) -> int | None:
+def _mesh_blocks(execution: Execution) -> int | None:
     """Devices of a mesh that share the clients; None: no mesh was asked for."""
     mesh = execution.mesh
     return None if mesh is None else dict(mesh.shape).get(CLIENTS, 1)
@@ -201,7 +200,7 @@ def _cpu_devices(
     if devices == 1 or execution.slot_width or data is None:
         return devices
     full_batch = algorithm.recipe.full_batch
-    work = gradient.count(algorithm.task, data, full_batch=full_batch)
+    work = flops.count(algorithm.task, data, full_batch=full_batch)
     return devices if work.operations >= _WORTH_A_MEETING else 1
 
 
@@ -218,16 +217,3 @@ def _everybody_computes(
     computing = np.asarray(plans.cycles.active) < num_clients
     of_step = computing.sum((-1, -2)).sum(-2)
     return bool((of_step == num_clients).all())
-
-
-def _matrix_entries(mixing: Mixing, steps: int, rows: int) -> int:
-    """Numbers of the matrices that a schedule is made from; 0: it needs none."""
-    if isinstance(mixing, (NoMixing, AmongSelected)):
-        return 0
-    if grid_of(mixing, steps) is not None:
-        return 0
-    if isinstance(mixing, Every):
-        mixing = mixing.mixing
-    if isinstance(mixing, WithinClusters):
-        return sum(kernel.n**2 for kernel in mixing.kernels)
-    return rows**2

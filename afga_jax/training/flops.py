@@ -27,10 +27,10 @@ _NOT_KEPT = frozenset(_JOINED + _VIEWS)
 
 @struct.dataclass
 class Work:
-    """Of one gradient.
+    """The work of one gradient.
 
     Attributes:
-      operations: On floating-point numbers.
+      operations: Number of operations on floating-point numbers.
       bytes: Values that the loss makes on its way and the way back reads.
     """
 
@@ -74,13 +74,13 @@ def of_batch(task: Task, batch: Batch) -> Work:
         return task.loss(params, stats, batch, key, True)
 
     traced = jax.make_jaxpr(loss)(params, stats, batch, key)
-    operations, made = _counted(traced.jaxpr)
-    return Work(PASSES * operations, made + _bytes(traced.jaxpr.invars))
+    operations, bytes_ = _counted(traced.jaxpr)
+    return Work(PASSES * operations, bytes_ + _bytes(traced.jaxpr.invars))
 
 
 def _counted(jaxpr: core.Jaxpr) -> tuple[float, float]:
     """Operations, and bytes of the values made."""
-    operations, made = 0.0, 0.0
+    operations, bytes_ = 0.0, 0.0
     for equation in jaxpr.eqns:
         inside = [_counted(inner) for inner in _inner(equation)]
         is_loop = "length" in equation.params
@@ -88,14 +88,14 @@ def _counted(jaxpr: core.Jaxpr) -> tuple[float, float]:
             times = equation.params["length"] if is_loop else 1
             # Of branches, which are often one for each platform, only one runs.
             total = max if equation.primitive.name == "cond" else sum
-            operations += times * total(one[0] for one in inside)
+            operations += times * total(part[0] for part in inside)
             # A loop's memory is used again by its next turn.
-            made += sum(one[1] for one in inside)
+            bytes_ += sum(part[1] for part in inside)
         else:
             operations += _operations(equation)
         if is_loop or not (inside or equation.primitive.name in _NOT_KEPT):
-            made += _bytes(equation.outvars)
-    return operations, made
+            bytes_ += _bytes(equation.outvars)
+    return operations, bytes_
 
 
 def _operations(equation: core.JaxprEqn) -> float:
@@ -120,11 +120,11 @@ def _shape(value: Any) -> tuple[int, ...]:
 def _inner(equation: core.JaxprEqn) -> Iterator[core.Jaxpr]:
     """The functions that an equation calls; of branches, all."""
     for value in equation.params.values():
-        for one in value if isinstance(value, (tuple, list)) else (value,):
-            if isinstance(one, core.ClosedJaxpr):
-                yield one.jaxpr
-            elif isinstance(one, core.Jaxpr):
-                yield one
+        for item in value if isinstance(value, (tuple, list)) else (value,):
+            if isinstance(item, core.ClosedJaxpr):
+                yield item.jaxpr
+            elif isinstance(item, core.Jaxpr):
+                yield item
 
 
 def _bytes(variables) -> float:

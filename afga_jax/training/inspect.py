@@ -11,11 +11,11 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from afga_jax import rows
+from afga_jax import trees
 from afga_jax.algorithms import FederatedAlgorithm
-from afga_jax.evaluate import evaluate
 from afga_jax.recipe import FederatedState, Recipe
-from afga_jax.rounds import init_state, run_round
+from afga_jax.rounds.round import init_state, run_round
+from afga_jax.training.evaluate import evaluate
 from afga_jax.typing import Array, ClientData, PyTree, Task
 
 
@@ -70,13 +70,13 @@ def inspect_round(
     models, _ = after.clients
     number = recipe.clustering.num_clients
     weights = jnp.full(number, 1 / number)
-    found = {"consensus": rows.spread(weights, models.params, after.params)}
+    measured = {"consensus": trees.spread(weights, models.params, after.params)}
     if local_global:
-        own = _loss_of_each(task, data, lambda i: rows.take(models, i))
+        own = _loss_of_each(task, data, lambda i: trees.take(models, i))
         mean = _loss_of_each(task, data, lambda i: after)
         sizes = data.sizes / data.sizes.sum()
-        found |= {"f_local": own.mean(), "f_global": (sizes * mean).sum()}
-    return found
+        measured |= {"f_local": own.mean(), "f_global": (sizes * mean).sum()}
+    return measured
 
 
 def each_client(
@@ -88,15 +88,15 @@ def each_client(
       `client_accuracy`, the mean over clients, and `worst_tenth_accuracy`, the mean
       over the tenth of the clients (at least one) that are served worst.
     """
-    found = jax.lax.map(
+    results = jax.lax.map(
         lambda client: evaluate(task, params, stats, data.full(client)),
         jnp.arange(len(data.sizes)),
     )
-    if "accuracy" not in found:
+    if "accuracy" not in results:
         raise ValueError("the task has no accuracy: leave per_client out.")
-    worst = jnp.sort(found["accuracy"])[: max(1, len(data.sizes) // 10)]
+    worst = jnp.sort(results["accuracy"])[: max(1, len(data.sizes) // 10)]
     return {
-        "client_accuracy": found["accuracy"].mean(),
+        "client_accuracy": results["accuracy"].mean(),
         "worst_tenth_accuracy": worst.mean(),
     }
 
@@ -124,7 +124,7 @@ def _loss_of_each(
     task: Task, data: ClientData, model: Callable[[Array], PyTree]
 ) -> Array:
     def loss(client):
-        held = model(client)
-        return evaluate(task, held.params, held.stats, data.full(client))["loss"]
+        own = model(client)
+        return evaluate(task, own.params, own.stats, data.full(client))["loss"]
 
     return jax.lax.map(loss, jnp.arange(len(data.sizes)))

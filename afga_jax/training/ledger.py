@@ -27,13 +27,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from afga_jax import checks, traffic
+from afga_jax import checks
 from afga_jax.algorithms import FederatedAlgorithm
-from afga_jax.memory import bytes_of
-from afga_jax.mixing import AmongSelected, NoMixing, WithinClusters
-from afga_jax.participation import Plan
+from afga_jax.gossip.messages import StepMessages, Traffic
+from afga_jax.population.sampling import Participants, Plan
 from afga_jax.recipe import FederatedState, Model, Recipe, RoundInfo
-from afga_jax.traffic import Schedule, Traffic
+from afga_jax.training.memory import bytes_of
 from afga_jax.typing import PyTree
 
 
@@ -42,10 +41,11 @@ class Links:
     """What a message costs.
 
     Attributes:
-      server_seconds: Between a client and the server; 18 in AFGA, §6.
-      client_seconds: Between two clients; 1.8 there.
-      broadcast: Count the passing on of x_r; AFGA's Table 7 leaves it out.
-      factor: Of the hours; 10 gives those of Table 7.
+      server_seconds: Seconds of a message between a client and the server; 18 in AFGA,
+        §6.
+      client_seconds: Seconds of a message between two clients; 1.8 there.
+      broadcast: Whether the passing on of x_r counts; AFGA's Table 7 leaves it out.
+      factor: Factor of the hours; 10 gives those of Table 7.
     """
 
     server_seconds: float = 18.0
@@ -67,8 +67,8 @@ class Costs:
       upload_size: Bytes of one upload.
       download_size: Bytes of one download, or of passing it on.
       gossip_size: Bytes of one gossip message.
-      needs_plan: `per_round` must be given the round's plan, because who mixes is
-        drawn.
+      needs_plan: Whether `per_round` must be given the round's plan, because who mixes
+        is drawn.
     """
 
     links: Links
@@ -76,8 +76,9 @@ class Costs:
     download_size: int
     gossip_size: int
     needs_plan: bool
-    _turns: "_Turns"
-    _gossip: Schedule
+    _start: "_Start"
+    _gossip: StepMessages
+    _steps: int
 
     def per_round(
         self, info: RoundInfo, round: int, plan: Plan | None = None
@@ -85,18 +86,18 @@ class Costs:
         """What one round sends and how long that takes.
 
         Args:
-          info: Of that round, on the host; its `uploads` are read.
-          round: Counts from 0.
-          plan: Of that round; only if `needs_plan`.
+          info: The round's diagnostics, on the host; its `uploads` are read.
+          round: Number of the round, from 0.
+          plan: The round's plan; only if `needs_plan`.
         """
         if self.needs_plan and plan is None:
             raise ValueError(
                 "plan = None, but who mixes is drawn anew in each round here: pass "
                 "plan=algorithm.plan(key, round)."
             )
-        uploads = int(info.uploads) if self._turns.served else 0
-        downloads, passed_on = self._turns.start(uploads, self.links.broadcast)
-        steps = [self._gossip(round, t, plan) for t in range(self._turns.steps)]
+        uploads = int(info.uploads) if self._start.served else 0
+        downloads, passed_on = self._start.sent(uploads, self.links.broadcast)
+        steps = [self._gossip.at(round, t, plan) for t in range(self._steps)]
         messages = sum(step.messages for step in steps)
         serial = sum(step.serial for step in steps) + passed_on.serial
         sizes = {
@@ -133,15 +134,8 @@ def costs(
       Its `per_round` takes microseconds and builds no array of clients by clients,
       except for mixing that is given by matrices.
     """
-    recipe = algorithm.recipe
-    turns = _turns(algorithm)
-    gossip, needs_plan = traffic.of_mixing(
-        recipe.mixing,
-        clusters=turns.clusters,
-        active=turns.active,
-        steps=turns.steps,
-        num_clients=recipe.clustering.num_clients,
-    )
+    recipe, participants = algorithm.recipe, _participants(algorithm)
+    gossip = recipe.mixing.messages(participants)
     _, shared = jax.eval_shape(recipe.optimizer.init, state.params)
     model = bytes_of((state.params, state.stats))
     control = bytes_of(state.control)
@@ -150,24 +144,27 @@ def costs(
         upload_size=model + control * _sends_control(recipe, state),
         download_size=model + control * _reads_mean_control(recipe, state),
         gossip_size=bytes_of(Model(state.params, state.stats, shared)),
-        needs_plan=needs_plan,
-        _turns=turns,
+        needs_plan=gossip.needs_plan,
+        _start=_Start(
+            recipe.mixing.holders(participants),
+            participants.uploads,
+            served=recipe.server is not None and not recipe.pooled,
+            relayed=recipe.mixing.mixes,
+        ),
         _gossip=gossip,
+        _steps=participants.steps,
     )
 
 
-class _Turns(NamedTuple):
-    """Who starts, uploads and steps; arrays are `[cycles, groups]`."""
+class _Start(NamedTuple):
+    """How x_r gets to the clients; how many hold a model and upload in each group."""
 
-    clusters: np.ndarray
     holders: np.ndarray
     uploads: np.ndarray
-    active: int | None  # in each group and step; None: drawn, or not the same
-    steps: int
-    served: bool
-    relayed: bool
+    served: bool  # by a server
+    relayed: bool  # by those who upload, over local links
 
-    def start(self, uploads: int, broadcast: bool) -> tuple[int, Traffic]:
+    def sent(self, uploads: int, broadcast: bool) -> tuple[int, Traffic]:
         """Downloads from the server, and what is then passed on."""
         holders = int(self.holders.sum())
         if not self.served:
@@ -182,32 +179,24 @@ class _Turns(NamedTuple):
         return uploads, Traffic(max(holders - uploads, 0), int(waits.max(1).sum()))
 
 
-def _turns(algorithm: FederatedAlgorithm) -> _Turns:
+def _participants(algorithm: FederatedAlgorithm) -> Participants:
     """From the plan of round 0: in all rounds the same clusters take part."""
     recipe, key = algorithm.recipe, jax.random.key(0)
-    plan = jax.eval_shape(algorithm.plan, key, 0)
+    part = jax.eval_shape(algorithm.plan, key, 0).cycles
     clusters = np.asarray(recipe.order(key, 0))
-    part = plan.cycles
-    mixing = traffic.innermost(recipe.mixing)
     if part.upload_count is None:
         uploads = np.full(clusters.shape, part.upload.shape[-1])
     else:
         uploads = np.asarray(algorithm.plan(key, 0).cycles.upload_count)
-    holders = recipe.clustering.sizes[clusters]
-    if isinstance(mixing, NoMixing | AmongSelected):
-        if part.members is not None:
-            holders = uploads
-    elif not isinstance(mixing, WithinClusters):
-        # Everybody holds a model; those outside the cycle's clusters come on top.
-        holders[:, 0] += recipe.clustering.num_clients - holders.sum(1)
-    return _Turns(
-        clusters=clusters,
-        holders=holders,
-        uploads=uploads,
-        active=None if part.active_count is not None else part.active.shape[-1],
+    sizes = recipe.clustering.sizes[clusters]
+    return Participants(
+        num_clients=recipe.clustering.num_clients,
         steps=part.active.shape[1],
-        served=recipe.server is not None and not recipe.pooled,
-        relayed=not isinstance(mixing, NoMixing),
+        active=None if part.active_count is not None else part.active.shape[-1],
+        clusters=clusters,
+        sizes=sizes,
+        members=sizes if part.members is None else uploads,
+        uploads=uploads,
     )
 
 

@@ -5,14 +5,19 @@ figures were compared with the peaks of real runs (`benchmarks.peaks`).
 """
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from afga_jax.platform import on_cpu
-from afga_jax.typing import PyTree
+from afga_jax.algorithms import FederatedAlgorithm
+from afga_jax.mesh import on_cpu
+from afga_jax.recipe import FederatedState, Recipe
+from afga_jax.rounds.execution import Execution
+from afga_jax.rounds.span.schedule import Sizes
+from afga_jax.typing import Array, PyTree
 
 # On CPU, JAX, the compiler and its programs: 0.2 to 0.5 GB were seen.
 _PROGRAMS = 3 * 10**8
@@ -21,8 +26,8 @@ _UPLOADS = 1.25
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
-    """What the memory of a run depends on. Sizes are in bytes.
+class Footprint:
+    """The memory that a run takes, by what it depends on. Sizes are in bytes.
 
     Attributes:
       engine: `dense` or `span`.
@@ -30,17 +35,18 @@ class Run:
       rows: Client models of the dense engine, or increments of the span engine, that
         exist at a time.
       active: Clients that compute at a step, at most.
-      uploads: Of one cycle.
-      model: Parameters and statistics.
+      uploads: Number of uploads of one cycle.
+      model: Parameters and statistics of one model.
       memory: What a client's optimizer and correction keep during a round.
       server: The state, but for what each client has.
       each: What the state keeps for each client, from round to round.
       data: Samples, and who holds them.
       gradient: What one gradient holds on its way.
       together: Gradients that one device computes side by side.
-      seeds: That run in one program.
-      devices: That share the work and, on CPU, the memory. Each has a copy of all.
-      shares: Blocks that the client rows lie in; a device then has one of them.
+      seeds: Number of seeds that run in one program.
+      devices: Number of devices that share the work and, on CPU, the memory. Each has
+        a copy of all.
+      blocks: Blocks that the client rows lie in; a device then has one of them.
       parts: Blocks that the samples lie in, beside the data as they were loaded; 1:
         each device has a copy of all.
     """
@@ -59,16 +65,16 @@ class Run:
     together: int = 1
     seeds: int = 1
     devices: int = 1
-    shares: int = 1
+    blocks: int = 1
     parts: int = 1
 
     @property
     def state(self) -> int:
         """Of all seeds on all devices."""
-        one = self.server + self._block(self.clients) * self.each
+        of_seed = self.server + self._block(self.clients) * self.each
         # A loop over seeds writes new states beside the old ones, each from a copy.
         states = self.seeds if self.seeds == 1 else 2 * self.seeds + 1
-        return one * states * self.devices
+        return of_seed * states * self.devices
 
     @property
     def models(self) -> int:
@@ -80,8 +86,8 @@ class Run:
             # One copy is read while the other is written, with the increments beside
             # them; when the uploads are taken out, the second copy is free again.
             uploads = max(rows + active, (1 + _UPLOADS) * taken)
-        held = rows * (self.model + self.memory) + uploads * self.model
-        return int(held) * self.devices * self._side_by_side
+        total = rows * (self.model + self.memory) + uploads * self.model
+        return int(total) * self.devices * self._side_by_side
 
     @property
     def gradients(self) -> int:
@@ -107,7 +113,7 @@ class Run:
         return self.data + self.rounds + programs
 
     def _block(self, rows: int) -> int:
-        return -(-rows // self.shares)
+        return -(-rows // self.blocks)
 
     @property
     def _side_by_side(self) -> int:
@@ -125,7 +131,80 @@ class Run:
         return f"about {size(self.total)} of memory ({listed})"
 
 
-def check_fits(run: Run, other: Run | None = None, *, limit: float | None = None):
+class Outline:
+    """What is known of a run from shapes alone, before anything is drawn or compiled.
+
+    Args:
+      algorithm: From `build`.
+      key: The run's key, or several seeds'.
+      execution: How it is computed.
+
+    Attributes:
+      state: Shapes of one seed's state.
+      rows: Clients that hold a model in a cycle.
+      on_mesh: Whether a mesh was asked for.
+    """
+
+    def __init__(self, algorithm: FederatedAlgorithm, key: Array, execution: Execution):
+        recipe = algorithm.recipe
+        plan = jax.eval_shape(algorithm.plan, jax.random.key(0), 0)
+        holders = jax.eval_shape(recipe.mixing.rows, plan)
+        self.state = jax.eval_shape(algorithm.init, jax.random.key(0))
+        self.rows = recipe.clustering.num_clients if holders is None else len(holders)
+        self._chunk, self.on_mesh = execution.chunk, execution.mesh is not None
+        own = bytes_of((self.state.controls, self.state.clients))
+        clients = algorithm.options.num_clients
+        self._footprint = Footprint(
+            engine="dense",
+            clients=clients,
+            rows=self.rows,
+            active=math.prod(plan.cycles.active.shape[2:]),
+            uploads=math.prod(plan.cycles.upload.shape[1:]),
+            model=bytes_of((self.state.params, self.state.stats)),
+            memory=_client_memory(recipe, self.state),
+            server=bytes_of(self.state) - own,
+            each=own // clients,
+            seeds=len(key) if key.ndim else 1,
+        )
+
+    def dense(self, blocks: int = 1) -> Footprint:
+        """What the dense engine holds.
+
+        Args:
+          blocks: Devices of a mesh, each with a block of the client rows.
+        """
+        together = self._together(-(-self._footprint.active // blocks))
+        devices = blocks if on_cpu() else 1
+        return dataclasses.replace(
+            self._footprint, together=together, devices=devices, blocks=blocks
+        )
+
+    def span(self, capacity: Sizes, width: int, devices: int) -> Footprint:
+        """What the span engine holds.
+
+        Args:
+          capacity: Sizes of its schedules.
+          width: Gradients of a slot.
+          devices: Number of devices that share a slot.
+        """
+        together = min(self._together(width), width // devices)
+        return dataclasses.replace(
+            self._footprint,
+            engine="span",
+            rows=capacity.rows + 1,
+            together=together,
+            devices=devices,
+        )
+
+    def _together(self, most: int) -> int:
+        """Gradients that a device computes side by side."""
+        chunk = self._chunk or (1 if on_cpu() else most)
+        return min(chunk, self._footprint.active)
+
+
+def check_fits(
+    run: Footprint, other: Footprint | None = None, *, limit: float | None = None
+):
     """Refuses a run that will not fit, and says what would.
 
     Args:
@@ -153,10 +232,10 @@ def available() -> float | None:
     """Bytes that this process can still have on its devices; None: nobody knows."""
     device = jax.local_devices()[0]
     if device.platform != "cpu":
-        found = device.memory_stats() or {}
-        if "bytes_limit" not in found:
+        stats = device.memory_stats() or {}
+        if "bytes_limit" not in stats:
             return None
-        return found["bytes_limit"] - found.get("bytes_in_use", 0)
+        return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
     known = [_free_memory(), _free_in_group()]
     return min((value for value in known if value is not None), default=None)
 
@@ -181,11 +260,19 @@ def size(count: float) -> str:
     return f"{count:,.0f} GB" if count >= 999.5 else f"{count:.3g} GB"
 
 
-def _beyond_data(run: Run) -> int:
+def _client_memory(recipe: Recipe, state: FederatedState) -> int:
+    """Bytes that a client's optimizer and correction keep during a round."""
+    own = lambda p: (recipe.optimizer.init(p), recipe.correction.begin(p))  # noqa: E731
+    return bytes_of(jax.eval_shape(own, state.params))
+
+
+def _beyond_data(run: Footprint) -> int:
     return run.total - run.data
 
 
-def _ways(run: Run, other: Run | None, limit: float) -> list[tuple[str, Run]]:
+def _ways(
+    run: Footprint, other: Footprint | None, limit: float
+) -> list[tuple[str, Footprint]]:
     """What could be changed, and what the run would then be."""
     ways = []
     if other is not None:
@@ -207,7 +294,7 @@ def _ways(run: Run, other: Run | None, limit: float) -> list[tuple[str, Run]]:
     return ways
 
 
-def _most(run: Run, field: str, limit: float) -> int:
+def _most(run: Footprint, field: str, limit: float) -> int:
     """The largest value of a field that fits; 0: none does."""
     low, high = 0, getattr(run, field)
     while low < high:
@@ -219,7 +306,7 @@ def _most(run: Run, field: str, limit: float) -> int:
     return low
 
 
-def _with(run: Run, field: str, value: int) -> Run:
+def _with(run: Footprint, field: str, value: int) -> Footprint:
     changes: dict[str, Any] = {field: value}
     if field == "clients":
         fewer = {"active": min(run.active, value), "uploads": min(run.uploads, value)}
@@ -251,8 +338,8 @@ def _free_in_group(
             continue
         # Inside a container the group's own folder is often mounted as the root.
         for folder in (top / group.strip("/"), top):
-            found = [folder / f"memory.{name}" for name in (limit, usage)]
-            if all(path.exists() for path in found):
-                most, used = (path.read_text().strip() for path in found)
+            files = [folder / f"memory.{name}" for name in (limit, usage)]
+            if all(path.exists() for path in files):
+                most, used = (path.read_text().strip() for path in files)
                 free += [max(0, int(most) - int(used))] if most.isdigit() else []
     return min(free, default=None)

@@ -10,9 +10,9 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from afga_jax import client_blocks
 from afga_jax.mesh import CLIENTS, SEEDS
 from afga_jax.recipe import FederatedState
+from afga_jax.rounds import client_blocks
 from afga_jax.typing import Array, PyTree
 
 
@@ -20,7 +20,7 @@ class Placement(NamedTuple):
     """How the arguments of a program lie on a mesh.
 
     Attributes:
-      mesh: Of devices.
+      mesh: The devices.
       several: Whether arrays have an axis of seeds.
       blocks: Whether the clients' rows of the state lie in blocks over the devices.
     """
@@ -30,10 +30,10 @@ class Placement(NamedTuple):
     blocks: bool = False
 
     def specs(self, data: PyTree = None) -> dict[str, PyTree]:
-        """Of the key, the state, the data, the plans and the diagnostics, by name.
+        """How the key, the state, the data and the diagnostics lie, by name.
 
         Args:
-          data: The clients'; `ClientBlocks` lie in blocks.
+          data: The clients' data; `ClientBlocks` lie in blocks.
         """
         seeds = SEEDS if SEEDS in self.mesh.axis_names else None
         lead = (seeds,) if self.several else ()
@@ -60,13 +60,13 @@ class Placement(NamedTuple):
         shardings = self.shardings(name, tree if name == "data" else None)
         if not self.mesh.is_multi_process:
             return jax.device_put(tree, shardings)
-        put = lambda one, part: jax.tree.map(lambda x: _own_part(x, one), part)  # noqa: E731
+        put = lambda spec, part: jax.tree.map(lambda x: _own_part(x, spec), part)  # noqa: E731
         return jax.tree.map(put, shardings, tree)
 
     def shardings(self, name: str, data: PyTree = None) -> PyTree:
         """The same as `specs`, with the mesh."""
         spec = self.specs(data)[name]
-        return jax.tree.map(lambda one: NamedSharding(self.mesh, one), spec)
+        return jax.tree.map(lambda part: NamedSharding(self.mesh, part), spec)
 
 
 def one_copy(x: Array) -> Array:
@@ -75,11 +75,11 @@ def one_copy(x: Array) -> Array:
 
 
 def placement(mesh: Mesh, key: Array, *, blocks: bool) -> Placement:
-    """Of a run on a mesh.
+    """The placement of a run on a mesh.
 
     Args:
       mesh: From `make_mesh`.
-      key: The run's, or several seeds'.
+      key: The run's key, or several seeds'.
       blocks: Whether the engine keeps client rows in blocks: the dense one does.
     """
     if SEEDS in mesh.axis_names and not key.ndim:

@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from afga_jax import schedule
 from afga_jax.algorithms import FederatedAlgorithm
-from afga_jax.graph import Finder, Graph
-from afga_jax.participation import Plan
-from afga_jax.platform import on_cpu
-from afga_jax.schedule import Schedule, Sizes, Timetable
+from afga_jax.mesh import on_cpu
+from afga_jax.population.sampling import Plan
+from afga_jax.rounds.span import schedule
+from afga_jax.rounds.span.dependencies import Finder, Graph
+from afga_jax.rounds.span.schedule import Schedule, Sizes, Timetable
 from afga_jax.typing import Array, PyTree
 
 # Rounds that the sizes of schedules are first taken from.
@@ -68,21 +68,23 @@ class Planner:
     def sizes(self, key: Array) -> list[tuple[int, Sizes]]:
         """Needed gradients and sizes, of every cycle of the first rounds."""
         plans = self._plans(jnp.atleast_1d(key), np.arange(_SAMPLE))
-        made = self._timetables(jax.tree.map(np.asarray, plans))
-        return [(len(graph.step), table.sizes) for graph, table in _flat(made)]
+        timetables = self._timetables(jax.tree.map(np.asarray, plans))
+        return [(len(graph.step), table.sizes) for graph, table in _flat(timetables)]
 
     def _padded(self, key: Array, rounds: range, plans: Plan) -> Schedule:
         if self._capacity is None:
             # Of the first rounds, wherever a run begins, so that a resumed run
             # compiles what the run before it did.
-            self._capacity = schedule.bucket([one for _, one in self.sizes(key)])
-        made = self._timetables(plans)
-        sizes = [table.sizes for _, table in _flat(made)]
+            self._capacity = schedule.bucket([sizes for _, sizes in self.sizes(key)])
+        timetables = self._timetables(plans)
+        sizes = [table.sizes for _, table in _flat(timetables)]
         self._capacity = schedule.bucket([self._capacity, *sizes])
         return _stack(
             [
-                _stack([_stack([self._pad(*cycle) for cycle in seed]) for seed in one])
-                for one in made
+                _stack(
+                    [_stack([self._pad(*cycle) for cycle in seed]) for seed in seeds]
+                )
+                for seeds in timetables
             ]
         )
 
@@ -94,7 +96,7 @@ class Planner:
     def _timetables(self, plans: Plan) -> list:
         """By round, seed and cycle."""
         rounds, seeds = plans.round.shape
-        at = lambda *place: jax.tree.map(lambda x: x[place], plans)  # noqa: E731
+        at = lambda *index: jax.tree.map(lambda x: x[index], plans)  # noqa: E731
         return [
             [self._of_plan(at(number, seed)) for seed in range(seeds)]
             for number in range(rounds)
@@ -118,8 +120,8 @@ def quick_to_compile() -> dict[str, int | bool] | None:
     }
 
 
-def _flat(made):
-    return [cycle for one in made for seed in one for cycle in seed]
+def _flat(timetables):
+    return [cycle for seeds in timetables for seed in seeds for cycle in seed]
 
 
 def _stack(trees: Sequence[PyTree]) -> PyTree:

@@ -9,10 +9,9 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, PartitionSpec
 
-from afga_jax.execution import Execution
-from afga_jax.mesh import SEEDS
-from afga_jax.platform import on_cpu
+from afga_jax.mesh import SEEDS, on_cpu
 from afga_jax.recipe import FederatedState, RoundInfo
+from afga_jax.rounds.execution import Execution
 from afga_jax.typing import Array, PyTree
 
 
@@ -44,8 +43,8 @@ def seeded_init(init: Callable[..., PyTree]) -> Callable[..., PyTree]:
     """An algorithm's `init` for one key, or for `[seeds]` of them."""
 
     def start(key: Array, **numbers: Any) -> PyTree:
-        one = functools.partial(init, **numbers)
-        return each_seed(one, key) if key.ndim else one(key)
+        init_seed = functools.partial(init, **numbers)
+        return each_seed(init_seed, key) if key.ndim else init_seed(key)
 
     return start
 
@@ -70,15 +69,15 @@ def seeded_round(
         *more: PyTree,
         execution: Execution = Execution(),
     ):
-        def one(row, data):
+        def run_seed(row, data):
             key, state, *rest = row
             new, info = round(key, state, data, *rest, execution=execution)
             return new, observe(new, info)
 
         row = (key, state, *more)
         if not key.ndim:
-            return one(row, data)
-        return each_seed(one, row, data, mesh=execution.mesh)
+            return run_seed(row, data)
+        return each_seed(run_seed, row, data, mesh=execution.mesh)
 
     return run
 
@@ -107,7 +106,7 @@ def each_seed(
     """`over_seeds`; a single seed takes no loop, which would copy its state.
 
     Args:
-      function: Of one seed's row, and of what is the same for all.
+      function: Takes one seed's row, and what is the same for all.
       rows: `[seeds, ...]`.
       *same: Given, not closed over: on a mesh they must be arguments of `shard_map`.
       mesh: If it has an axis of seeds, each of its devices runs some of them.

@@ -5,26 +5,31 @@ use a state after you passed it on.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from afga_jax import checks, engine, program
+from afga_jax import checks
 from afga_jax.algorithms import FederatedAlgorithm
-from afga_jax.client_blocks import can_be_split, split
-from afga_jax.engine import Choice, Planner
-from afga_jax.execution import Execution
 from afga_jax.mesh import CLIENTS, blocks_of, make_mesh
-from afga_jax.participation import Plan
-from afga_jax.placement import Placement, one_copy, placement
-from afga_jax.program import AHEAD
+from afga_jax.population.sampling import Plan
 from afga_jax.recipe import FederatedState, RoundInfo
-from afga_jax.schedule import Schedule
-from afga_jax.seeds import seeded_init, seeded_round
+from afga_jax.rounds.client_blocks import can_be_split, split
+from afga_jax.rounds.execution import Execution
+from afga_jax.rounds.span.schedule import Schedule
+from afga_jax.training import engine_choice
+from afga_jax.training.engine_choice import Choice, Planner
+from afga_jax.training.placement import Placement, one_copy, placement
+from afga_jax.training.seeds import seeded_init, seeded_round
 from afga_jax.typing import Array, ClientData, PyTree
+
+#: Rounds of a block: planned by the host while those before run.
+AHEAD = 8
 
 
 class Trainer:
@@ -54,7 +59,7 @@ class Trainer:
     ):
         checks.integer("capacity", capacity)
         if execution.engine == "span":
-            engine.check_span(algorithm)
+            engine_choice.check_span(algorithm)
         self.algorithm, self.execution = algorithm, execution
         self.capacity = capacity
         self.choice: Choice | None = None
@@ -67,7 +72,7 @@ class Trainer:
         self._block: tuple[Any, Any] | None = None
         self._spread: tuple[Any, Any] | None = None
         self._round = seeded_round(algorithm.round, observe or (lambda _, info: info))
-        options = engine.quick_to_compile()
+        options = engine_choice.quick_to_compile()
         self._init = jax.jit(seeded_init(algorithm.init), compiler_options=options)
 
     def init(self, key: Array, **numbers: float) -> FederatedState:
@@ -79,7 +84,7 @@ class Trainer:
         """`init`, while the program of the rounds is traced beside it.
 
         Args:
-          key: The run's.
+          key: The run's key.
           data: The clients' data, which `run` will be given.
           **numbers: As for `init`.
         """
@@ -147,12 +152,12 @@ class Trainer:
         """Decides on the engine, once; `run` does it by itself.
 
         Args:
-          key: The run's.
-          data: The clients', as in `engine.choose`.
+          key: The run's key.
+          data: The clients' data, as in `engine_choice.choose`.
         """
         if self.choice is None:
             algorithm, mesh = self.algorithm, self.execution.mesh
-            chosen = engine.choose(algorithm, key, self.execution, data)
+            chosen = engine_choice.choose(algorithm, key, self.execution, data)
             self.choice, self._planner = chosen
             if mesh is not None:
                 blocks = self.choice.engine == "dense"
@@ -168,7 +173,7 @@ class Trainer:
             execution = self.execution
             if self._placement is not None:
                 execution = dataclasses.replace(execution, mesh=self._placement.mesh)
-            self._run = program.compiled(self._round, execution, self._placement)
+            self._run = compiled(self._round, execution, self._placement)
         return self.choice
 
     def _check_numbers(self, numbers: dict[str, float]) -> None:
@@ -183,7 +188,7 @@ class Trainer:
         self._run.trace(key, state=state, data=data, plans=plans, begin=0, rounds=1)
 
     def _plans_of(self, key: Array, block: int) -> tuple[Plan, Schedule | None]:
-        """Of the rounds of a block; the last one is kept for calls of few rounds."""
+        """The plans of a block of rounds; the last one is kept for calls of few."""
         name = (np.asarray(jax.random.key_data(key)).tobytes(), block)
         if self._block is None or self._block[0] != name:
             rounds = range(block * AHEAD, (block + 1) * AHEAD)
@@ -266,3 +271,43 @@ def check_clients(data: ClientData, num_clients: int) -> None:
             f"client {int(sizes.argmin())} has {int(sizes.min())} samples, but each "
             "must have >= 1: leave it out, or use another partition."
         )
+
+
+def compiled(
+    round: Callable[..., tuple],
+    execution: Execution = Execution(),
+    where: Placement | None = None,
+) -> Callable:
+    """The program of some rounds; on a mesh, the compiler partitions it.
+
+    Args:
+      round: An algorithm's, or `seeds.seeded_round` of it.
+      execution: Passed on to `round`.
+      where: How the arguments lie on a mesh; None: on one device.
+    """
+    rounds = functools.partial(_rounds, round, execution)
+    if where is None:
+        return jax.jit(rounds, donate_argnames="state")
+    shardings = (where.shardings("state"), where.shardings("infos"))
+    return jax.jit(rounds, donate_argnames="state", out_shardings=shardings)
+
+
+def _rounds(round, execution, key, *, state, data, plans, begin, rounds):
+    """`rounds` rounds from the `begin`-th of a block, whose plans are given."""
+    # So that it is traced once, for the shapes and for the loop.
+    round_ = jax.jit(round, static_argnames="execution")
+
+    def run_round(number, state):
+        plan, schedule = jax.tree.map(lambda x: x[begin + number], plans)
+        return round_(key, state, data, plan, schedule, execution=execution)
+
+    shape = jax.eval_shape(run_round, jnp.int32(0), state)[1]
+    empty = jax.tree.map(lambda x: jnp.zeros((AHEAD, *x.shape), x.dtype), shape)
+
+    def add(number, carry):
+        state, infos = carry
+        state, info = run_round(number, state)
+        infos = jax.tree.map(lambda all_, x: all_.at[number].set(x), infos, info)
+        return state, infos
+
+    return jax.lax.fori_loop(0, rounds, add, (state, empty))

@@ -1,49 +1,51 @@
-"""How the samples of one data set are dealt to clients, by name.
+"""Who holds which samples: partitions of one data set among clients, by name.
 
 "Dirichlet" has two readings in public code, so the scheme is part of the name:
 
 | name | a client holds |
 |---|---|
 | `iid` | an equal part of a shuffle |
-| `dirichlet` | of each class a Dirichlet share: sizes differ |
+| `dirichlet` | a Dirichlet proportion of each class: sizes differ |
 | `dirichlet_client` | classes in Dirichlet proportions: sizes equal |
 | `shards` | some runs of the samples sorted by label |
 | `major_class` | mostly one class, shared with others |
 | `overlap` | any samples, shared with others, for any number of clients |
 
-Each returns an assignment (`afga_jax.data.assignment`), decided by the partition's own
-`seed`, without an empty client.
+Each returns an assignment (`afga_jax.data.partition.assignment`), decided by the
+partition's own `seed`, without an empty client.
 """
-
-from typing import NamedTuple
 
 import numpy as np
 
 from afga_jax import checks
-from afga_jax.data.assignment import Assignment, members
-from afga_jax.data.computed import EqualSizes
-from afga_jax.data.disjoint import (
+from afga_jax.data.partition.assignment import Assignment, members, ranges, stored
+from afga_jax.data.partition.disjoint import (
     by_client,
     dirichlet,
     dirichlet_client,
     iid,
     shards,
 )
-from afga_jax.data.overlap import major_class, overlap
+from afga_jax.data.partition.overlap import major_class, overlap
+from afga_jax.data.partition.picture import Summary, class_picture, summary
 
 __all__ = [
     "PAPER_SHARDS",
     "SCHEMES",
+    "Assignment",
     "Summary",
     "build",
     "by_client",
+    "class_picture",
     "dirichlet",
     "dirichlet_client",
     "iid",
     "major_class",
     "members",
     "overlap",
+    "ranges",
     "shards",
+    "stored",
     "summary",
 ]
 
@@ -60,91 +62,22 @@ PAPER_SHARDS = {
 }
 
 
-class Summary(NamedTuple):
-    """What a partition looks like; printed, a few lines for people.
-
-    Attributes:
-      num_clients: Number of clients.
-      smallest: Samples of the smallest client.
-      mean: Mean number of samples.
-      largest: Samples of the largest client.
-      class_counts: Samples by client and class, `[clients shown, num_classes]`.
-    """
-
-    num_clients: int
-    smallest: int
-    mean: float
-    largest: int
-    class_counts: np.ndarray
-
-    def __str__(self) -> str:
-        shown, num_classes = self.class_counts.shape
-        held = (self.class_counts > 0).sum(axis=1).mean()
-        share = (self.class_counts.max(axis=1) / self.class_counts.sum(axis=1)).mean()
-        return (
-            f"{self.num_clients:,} clients of {self.smallest:,} to {self.largest:,} "
-            f"samples, {self.mean:,.1f} on average\n"
-            f"{held:.1f} of {num_classes} classes per client, the commonest with "
-            f"{share:.0%} of the samples ({shown:,} clients)"
-        )
-
-
 def build(name: str, labels: np.ndarray, num_clients: int, **options) -> Assignment:
     """Deals samples by the scheme of that name.
 
     Args:
-      name: A key of `SCHEMES`.
+      name: Name of the scheme, a key of `SCHEMES`.
       labels: Labels of the samples, `[samples]`.
       num_clients: Number of clients.
-      **options: The scheme's own, and `seed`.
+      **options: Arguments of the scheme's own, and `seed`.
 
     Returns:
       The assignment.
 
     Example:
-      >>> held = build("dirichlet", np.arange(100) % 10, 5, alpha=0.6, seed=1)
-      >>> int(held.sizes.sum())
+      >>> assignment = build("dirichlet", np.arange(100) % 10, 5, alpha=0.6, seed=1)
+      >>> int(assignment.sizes.sum())
       100
     """
     checks.choice("partition", name, SCHEMES)
     return SCHEMES[name](labels, num_clients, **options)
-
-
-def summary(
-    assignment: Assignment, labels: np.ndarray, max_clients: int = 10_000
-) -> Summary:
-    """Sizes of all clients and class histograms of the first `max_clients`.
-
-    Args:
-      assignment: Who holds which samples.
-      labels: `[samples]`.
-      max_clients: How many clients to look into for the histograms.
-
-    Returns:
-      The summary.
-
-    Example:
-      >>> labels = np.repeat(np.arange(10), 60)
-      >>> sizes = dict(num_shards=10, shard_size=60, shards_per_client=2)
-      >>> print(summary(build("shards", labels, 5, **sizes), labels))
-      5 clients of 120 to 120 samples, 120.0 on average
-      2.0 of 10 classes per client, the commonest with 50% of the samples (5 clients)
-    """
-    sizes = assignment.sizes
-    if isinstance(sizes, EqualSizes):
-        smallest = mean = largest = sizes.size
-    else:
-        smallest, mean, largest = np.min(sizes), np.mean(sizes), np.max(sizes)
-    labels = np.asarray(labels)
-    num_classes = int(labels.max()) + 1
-    counts = [
-        np.bincount(labels[members(assignment, client)], minlength=num_classes)
-        for client in range(min(assignment.num_clients, max_clients))
-    ]
-    return Summary(
-        assignment.num_clients,
-        int(smallest),
-        float(mean),
-        int(largest),
-        np.stack(counts),
-    )

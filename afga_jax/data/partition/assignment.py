@@ -4,7 +4,7 @@ An assignment maps (client, position) to the index of a sample. It is a pytree t
 works with NumPy arrays on the host and, passed to compiled code, with traced ones: the
 same lines serve the summaries and the draw of a batch. `Stored` keeps a list per
 client, `Ranges` keeps runs of consecutive samples, for windows of a text, and
-`Computed` (`afga_jax.data.computed`) keeps nothing per client.
+`Computed` (`afga_jax.data.partition.computed`) keeps nothing per client.
 """
 
 from typing import Any, Protocol
@@ -19,22 +19,22 @@ class Assignment(Protocol):
 
     @property
     def num_clients(self) -> int:
-        """N."""
+        """Number of clients."""
 
     @property
     def capacity(self) -> int:
-        """Samples of the largest client."""
+        """Number of samples of the largest client."""
 
     @property
     def sizes(self) -> Any:
-        """Samples of each client; indexable with an array of clients."""
+        """Number of samples of each client; indexable with an array of clients."""
 
     @property
     def end(self) -> int:
         """One more than the largest sample index; on the host."""
 
     def size(self, client):
-        """Samples of one client; unlike `sizes[client]`, never at the cost of all."""
+        """Number of samples of one client, without computing those of all."""
 
     def sample(self, client, position):
         """Index of the sample at `position` in [0, size) of the client."""
@@ -57,7 +57,7 @@ class _ByOffsets:
         return self.offsets[1:] - self.offsets[:-1]
 
     def size(self, client):
-        """Samples of one client."""
+        """Number of samples of one client."""
         return self.offsets[client + 1] - self.offsets[client]
 
 
@@ -66,8 +66,9 @@ class Stored(_ByOffsets):
     """A list of samples per client, all lists in one array.
 
     Attributes:
-      order: Sample indices, client after client, int32 `[held]`.
-      offsets: Where each client's list starts in `order`, int32 `[num_clients + 1]`.
+      order: Indices of the samples, client after client, int32 `[all samples]`.
+      offsets: Index into `order` of each client's first sample, and its length,
+        int32 `[num_clients + 1]`.
       capacity: Size of the largest client.
     """
 
@@ -85,8 +86,8 @@ class Stored(_ByOffsets):
 
     def pooled(self) -> "Stored":
         """One client with, once, each sample that some client holds; on the host."""
-        held = np.unique(self.order)
-        return stored(held, np.array([len(held)]))
+        samples = np.unique(self.order)
+        return stored(samples, np.array([len(samples)]))
 
 
 @struct.dataclass
@@ -94,9 +95,10 @@ class Ranges(_ByOffsets):
     """Runs of consecutive samples, several per client.
 
     Attributes:
-      starts: First sample of each run, runs sorted by client, int32 `[runs]`.
-      cumulative: Samples in all runs before, int32 `[runs + 1]`.
-      offsets: Samples of all clients before, int32 `[num_clients + 1]`.
+      starts: Index of each run's first sample, runs sorted by client, int32 `[runs]`.
+      cumulative: Number of samples in all runs before each, int32 `[runs + 1]`.
+      offsets: Number of samples of all clients before each, int32
+        `[num_clients + 1]`.
       capacity: Size of the largest client.
     """
 
@@ -132,8 +134,8 @@ def stored(order: np.ndarray, sizes: np.ndarray) -> Stored:
     """Lists of samples, one after another.
 
     Args:
-      order: Sample indices, client after client, `[held]`.
-      sizes: Samples of each client, `[num_clients]`.
+      order: Indices of the samples, client after client, `[all samples]`.
+      sizes: Number of samples of each client, `[num_clients]`.
 
     Returns:
       The assignment.
@@ -146,16 +148,16 @@ def ranges(starts: np.ndarray, counts: np.ndarray, runs: np.ndarray) -> Ranges:
     """Runs of consecutive samples.
 
     Args:
-      starts: First sample of each run, runs sorted by client, `[all runs]`.
-      counts: Samples of each run, `[all runs]`.
+      starts: Index of each run's first sample, runs sorted by client, `[all runs]`.
+      counts: Number of samples of each run, `[all runs]`.
       runs: Number of runs of each client, `[num_clients]`.
 
     Returns:
       The assignment.
 
     Example:
-      >>> held = ranges(np.array([0, 7, 4]), np.array([2, 2, 1]), np.array([2, 1]))
-      >>> members(held, 0).tolist(), members(held, 1).tolist()
+      >>> runs = ranges(np.array([0, 7, 4]), np.array([2, 2, 1]), np.array([2, 1]))
+      >>> members(runs, 0).tolist(), members(runs, 1).tolist()
       ([0, 1, 7, 8], [4])
     """
     cumulative = np.concatenate([[0], np.cumsum(counts)])
@@ -169,15 +171,44 @@ def ranges(starts: np.ndarray, counts: np.ndarray, runs: np.ndarray) -> Ranges:
     )
 
 
+def in_blocks(assignment: Stored, blocks: np.ndarray) -> tuple[Stored, np.ndarray]:
+    """Each device's own clients and samples, numbered anew on the device.
+
+    Args:
+      assignment: Lists of all clients, as NumPy arrays.
+      blocks: Ids of the clients of each device, `[devices, rows]`. The id
+        `num_clients` fills up a block and holds no samples.
+
+    Returns:
+      The devices' assignments, one after another in every array, with clients numbered
+      by their rows; and the samples of each device, `[devices, samples]`. No client
+      refers to the zeros that fill up a shorter list.
+    """
+    offsets = np.append(assignment.offsets, assignment.offsets[-1])
+    orders, starts, samples = [], [], []
+    for ids in blocks:
+        sizes = offsets[ids + 1] - offsets[ids]
+        block_offsets = np.concatenate([[0], np.cumsum(sizes)])
+        position = np.arange(block_offsets[-1]) - np.repeat(block_offsets[:-1], sizes)
+        order = assignment.order[np.repeat(offsets[ids], sizes) + position]
+        distinct, local_order = np.unique(order, return_inverse=True)
+        orders.append(local_order)
+        starts.append(block_offsets)
+        samples.append(distinct)
+    offsets = np.concatenate(starts).astype(np.int32)
+    local = Stored(_padded(orders).reshape(-1), offsets, assignment.capacity)
+    return local, _padded(samples)
+
+
 def members(assignment: Assignment, client: int) -> np.ndarray:
     """All sample indices of one client, on the host.
 
     Args:
-      assignment: With NumPy or concrete device arrays.
+      assignment: Who holds which samples, as NumPy or concrete device arrays.
       client: The client's number.
 
     Returns:
-      int `[size of the client]`.
+      Indices, int `[size of the client]`.
     """
     check_client(client, assignment.num_clients)
     assignment = jax.tree.map(np.asarray, assignment)
@@ -191,6 +222,12 @@ def check_client(client: int, num_clients: int) -> None:
         raise ValueError(
             f"client {client} is outside [0, {num_clients}); number the clients from 0."
         )
+
+
+def _padded(lists: list[np.ndarray]) -> np.ndarray:
+    longest = max(map(len, lists))
+    rows = [np.pad(row, (0, longest - len(row))) for row in lists]
+    return np.stack(rows).astype(np.int32)
 
 
 def _offsets(sizes: np.ndarray) -> np.ndarray:

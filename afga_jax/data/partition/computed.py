@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from afga_jax.data.assignment import Stored, stored
+from afga_jax.data.partition.assignment import Stored, stored
 
 # Rounds of the keyed shuffle: one hash each; a list of 30 among 600 is random after 12.
 ROUNDS = 12
@@ -19,17 +19,18 @@ class Computed:
 
     The samples lie in pools, one per class, each in random order. A client's first
     `major_count` samples come from its major pool, the others in turn from the
-    remaining pools. Within a pool a client takes the first places of its own shuffle,
+    remaining pools. Within a pool a client takes the first cards of its own shuffle,
     which is a keyed permutation and not an array, so no sample comes twice.
 
     Attributes:
-      order: Sample indices, pool after pool, int32 `[samples]`.
-      offsets: Where each pool starts in `order`, uint32 `[pools + 1]`.
-      salt: Makes the shuffles depend on the seed, uint32.
+      order: Indices of the samples, pool after pool, int32 `[samples]`.
+      offsets: Index into `order` of each pool's first sample, and its length, uint32
+        `[pools + 1]`.
+      salt: Number that makes the shuffles depend on the seed, uint32.
       pool_labels: Label of each pool; empty where pools are not classes.
       num_clients: Number of clients.
-      capacity: Samples of every client.
-      major_count: How many of them are from the client's major pool.
+      capacity: Number of samples of every client.
+      major_count: Number of samples that a client has from its major pool.
     """
 
     order: Any
@@ -64,7 +65,7 @@ class Computed:
         return np.array(self.pool_labels, np.int32)[pools]
 
     def size(self, client):
-        """Samples of one client: the same for all."""
+        """Number of samples of one client: the same for all."""
         return self.sizes[client]
 
     def sample(self, client, position):
@@ -86,15 +87,15 @@ class Computed:
     def pooled(self) -> Stored:
         """One client with, once, each sample that some client holds; on the host."""
         host = jax.tree.map(np.asarray, self)
-        found = np.zeros(self.end, bool)
+        covered = np.zeros(self.end, bool)
         positions = np.arange(host.capacity)
         for client in range(host.num_clients):
-            found[host.sample(np.full(len(positions), client), positions)] = True
+            covered[host.sample(np.full(len(positions), client), positions)] = True
             # With many clients this is so after a few thousand of them.
-            if found.sum() == len(host.order):
+            if covered.sum() == len(host.order):
                 break
-        held = np.flatnonzero(found)
-        return stored(held, np.array([len(held)]))
+        samples = np.flatnonzero(covered)
+        return stored(samples, np.array([len(samples)]))
 
     def _major_pool(self, client):
         """Every block of as many clients as pools has each pool once, shuffled."""
@@ -121,20 +122,20 @@ class EqualSizes:
         return numpy.full(np.shape(clients), self.size, np.int32)
 
 
-def shuffled(place, size, key):
-    """Where a keyed shuffle of `size` cards puts the card at `place`.
+def shuffled(position, size, key):
+    """Position to which a keyed shuffle of `size` cards moves the card at `position`.
 
-    In every round a card may change places with its partner, (k − place) mod size; both
+    In every round a card may change with its partner at (k − position) mod size; both
     agree on whether, because the coin is a hash of the higher of the two. That makes
     each round, and so the whole, a permutation for any size, without a table.
 
     Args:
-      place: In [0, size), uint32.
+      position: Position of the card before the shuffle, in [0, size), uint32.
       size: Number of cards, uint32, below 2**31.
-      key: Chooses the shuffle, uint32.
+      key: Number that chooses the shuffle, uint32.
 
     Returns:
-      A place in [0, size), uint32.
+      Its position after the shuffle, in [0, size), uint32.
 
     Example:
       >>> cards = shuffled(np.arange(10, dtype=np.uint32), np.uint32(10), np.uint32(1))
@@ -144,13 +145,13 @@ def shuffled(place, size, key):
     Reference:
       Hoang, Morris and Rogaway, 2012, "An Enciphering Scheme Based on a Card Shuffle".
     """
-    numpy = place.__array_namespace__()
-    for turn in range(ROUNDS):
-        round_key = _mixed(key ^ np.uint32(turn + 1))
-        partner = (round_key % size + size - place) % size
-        coin = _mixed(round_key ^ numpy.maximum(place, partner)) >> np.uint32(31)
-        place = numpy.where(coin.astype(bool), partner, place)
-    return place
+    numpy = position.__array_namespace__()
+    for number in range(1, ROUNDS + 1):
+        round_key = _mixed(key ^ np.uint32(number))
+        partner = (round_key % size + size - position) % size
+        coin = _mixed(round_key ^ numpy.maximum(position, partner)) >> np.uint32(31)
+        position = numpy.where(coin.astype(bool), partner, position)
+    return position
 
 
 def _mixed(number):

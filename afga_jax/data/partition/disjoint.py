@@ -9,16 +9,16 @@ import heapq
 import numpy as np
 
 from afga_jax import checks
-from afga_jax.data.assignment import Stored, stored
 from afga_jax.data.dataset import check_labels
+from afga_jax.data.partition.assignment import Stored, stored
 
 
 def by_client(client_of_sample: np.ndarray, num_clients: int | None = None) -> Stored:
     """Gives every sample to the client that it names.
 
     Args:
-      client_of_sample: Number of the client of each sample, `[samples]`.
-      num_clients: Number of clients; None: as many as the largest number needs.
+      client_of_sample: Id of the client of each sample, `[samples]`.
+      num_clients: Number of clients; None: as many as the largest id needs.
 
     Returns:
       The assignment.
@@ -47,7 +47,7 @@ def iid(labels: np.ndarray, num_clients: int, *, seed: int = 0) -> Stored:
     """Deals a shuffle in equal parts; sizes differ by one at most.
 
     Args:
-      labels: `[samples]`; only their number matters.
+      labels: Labels of the samples, `[samples]`; only their number matters.
       num_clients: Number of clients.
       seed: Seed of the partition.
 
@@ -73,10 +73,10 @@ def dirichlet(
     whoever is largest at the time: the draw is not repeated, so it always ends.
 
     Args:
-      labels: `[samples]`.
+      labels: Labels of the samples, `[samples]`.
       num_clients: Number of clients, N.
       alpha: Concentration α; small: each class sits with few clients.
-      min_size: Smallest client allowed.
+      min_size: Fewest samples that a client may have.
       seed: Seed of the partition.
 
     Returns:
@@ -92,8 +92,8 @@ def dirichlet(
     random = np.random.default_rng(seed)
     owners = np.empty(len(labels), int)
     for pool in class_pools(labels):
-        shares = random.dirichlet(np.full(num_clients, alpha))
-        cuts = np.rint(np.cumsum(shares)[:-1] * len(pool)).astype(int)
+        proportions = random.dirichlet(np.full(num_clients, alpha))
+        cuts = np.rint(np.cumsum(proportions)[:-1] * len(pool)).astype(int)
         counts = np.diff(cuts, prepend=0, append=len(pool))
         owners[random.permutation(pool)] = np.repeat(np.arange(num_clients), counts)
     return by_client(_levelled(random, owners, num_clients, min_size), num_clients)
@@ -108,7 +108,7 @@ def dirichlet_client(
     a client still wants is then drawn from its other classes.
 
     Args:
-      labels: `[samples]`.
+      labels: Labels of the samples, `[samples]`.
       num_clients: Number of clients.
       alpha: Concentration α; small: each client has few classes.
       seed: Seed of the partition.
@@ -120,16 +120,16 @@ def dirichlet_client(
     _check_disjoint(labels, num_clients)
     random = np.random.default_rng(seed)
     pools = class_pools(labels)
-    left = np.array([len(pool) for pool in pools])
+    remaining = np.array([len(pool) for pool in pools])
     sizes = _even(len(labels), num_clients)
     counts = np.zeros((num_clients, len(pools)), int)
     for client in random.permutation(num_clients):
-        shares = random.dirichlet(np.full(len(pools), alpha))
-        counts[client] = _drawn_counts(random, shares, left, sizes[client])
-        left = left - counts[client]
+        proportions = random.dirichlet(np.full(len(pools), alpha))
+        counts[client] = _drawn_counts(random, proportions, remaining, sizes[client])
+        remaining = remaining - counts[client]
     owners = np.empty(len(labels), int)
-    for pool, of_client in zip(pools, counts.T, strict=True):
-        owners[random.permutation(pool)] = np.repeat(np.arange(num_clients), of_client)
+    for pool, repeats in zip(pools, counts.T, strict=True):
+        owners[random.permutation(pool)] = np.repeat(np.arange(num_clients), repeats)
     return by_client(owners, num_clients)
 
 
@@ -147,18 +147,18 @@ def shards(
     Shards that nobody draws are not used: HA-Fed's 32 clients take 192 of 200.
 
     Args:
-      labels: `[samples]`.
+      labels: Labels of the samples, `[samples]`.
       num_clients: Number of clients.
       num_shards: Number of shards; `partition.PAPER_SHARDS` has HA-Fed's.
-      shard_size: Samples per shard.
-      shards_per_client: Shards per client.
+      shard_size: Number of samples per shard.
+      shards_per_client: Number of shards per client.
       seed: Seed of the partition.
 
     Returns:
       The assignment.
     """
-    for name, value in [("num_shards", num_shards), ("shard_size", shard_size)]:
-        checks.integer(name, value)
+    checks.integer("num_shards", num_shards)
+    checks.integer("shard_size", shard_size)
     checks.integer("shards_per_client", shards_per_client)
     check_samples(labels, num_clients)
     if num_shards * shard_size > len(labels):
@@ -182,22 +182,13 @@ def shards(
     return stored(table[drawn].reshape(-1), sizes)
 
 
-def check_samples(labels: np.ndarray, num_clients: int) -> int:
-    """Refuses what is not a list of labels for at least one client.
-
-    Args:
-      labels: `[samples]`.
-      num_clients: Number of clients.
-
-    Returns:
-      Number of classes, one more than the largest label.
-    """
+def check_samples(labels: np.ndarray, num_clients: int) -> None:
+    """Refuses what is not a list of labels for at least one client."""
     checks.integer("num_clients", num_clients)
     num_classes = int(np.max(labels, initial=-1)) + 1
     if num_classes < 1:
         raise ValueError(f"labels {labels}: give one label in [0, classes) per sample.")
     check_labels(labels, num_classes, "labels")
-    return num_classes
 
 
 def class_pools(labels: np.ndarray) -> list[np.ndarray]:
@@ -245,15 +236,18 @@ def _levelled(
 
 
 def _drawn_counts(
-    random: np.random.Generator, shares: np.ndarray, left: np.ndarray, size: int
+    random: np.random.Generator,
+    proportions: np.ndarray,
+    remaining: np.ndarray,
+    size: int,
 ) -> np.ndarray:
     """Draws `size` samples by class; classes that run out leave the draw."""
-    counts = np.zeros_like(left)
+    counts = np.zeros_like(remaining)
     while missing := size - counts.sum():
-        wanted = shares * (counts < left)
+        weights = proportions * (counts < remaining)
         # Tiny α puts all weight on classes that may be gone: then any class will do.
-        if wanted.sum() < 1e-12:
-            wanted = (left - counts).astype(float)
-        drawn = random.multinomial(missing, wanted / wanted.sum())
-        counts += np.minimum(drawn, left - counts)
+        if weights.sum() < 1e-12:
+            weights = (remaining - counts).astype(float)
+        drawn = random.multinomial(missing, weights / weights.sum())
+        counts += np.minimum(drawn, remaining - counts)
     return counts

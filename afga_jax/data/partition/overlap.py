@@ -1,12 +1,10 @@
 """Partitions in which clients share samples, computed from the client's number."""
 
-import dataclasses
-
 import numpy as np
 
 from afga_jax import checks
-from afga_jax.data.computed import Computed
-from afga_jax.data.disjoint import check_samples, class_pools
+from afga_jax.data.partition.computed import Computed
+from afga_jax.data.partition.disjoint import check_samples, class_pools
 
 
 def major_class(
@@ -26,10 +24,11 @@ def major_class(
     it for all clients, which is what clustering by ρ_cluster needs.
 
     Args:
-      labels: `[samples]`.
+      labels: Labels of the samples, `[samples]`.
       num_clients: Number of clients.
-      client_size: Samples per client.
-      rho_device: ρ_device, from 1 / num_classes (all even) to 1 (one class only).
+      client_size: Number of samples per client.
+      rho_device: Proportion ρ_device of a client's major class, from 1 / num_classes
+        (all even) to 1 (one class only).
       seed: Seed of the partition.
 
     Returns:
@@ -37,8 +36,8 @@ def major_class(
 
     Example:
       >>> labels = np.repeat(np.arange(4), 30)
-      >>> held = major_class(labels, 8, client_size=20, rho_device=0.7)
-      >>> sorted(held.major_class[:4].tolist()), held.major_count
+      >>> clients = major_class(labels, 8, client_size=20, rho_device=0.7)
+      >>> sorted(clients.major_class[:4].tolist()), clients.major_count
       ([0, 1, 2, 3], 14)
 
     Reference:
@@ -56,8 +55,8 @@ def major_class(
     )
     checks.integer("client_size", client_size)
     major_count = round(rho_device * client_size)
-    held = _computed(pools, num_clients, client_size, major_count, seed)
-    return dataclasses.replace(held, pool_labels=tuple(np.unique(labels).tolist()))
+    pool_labels = tuple(np.unique(labels).tolist())
+    return _computed(pools, pool_labels, num_clients, client_size, major_count, seed)
 
 
 def overlap(
@@ -69,27 +68,28 @@ def overlap(
     sample twice.
 
     Args:
-      labels: `[samples]`; only their number matters.
+      labels: Labels of the samples, `[samples]`; only their number matters.
       num_clients: Number of clients.
-      client_size: Samples per client.
+      client_size: Number of samples per client.
       seed: Seed of the partition.
 
     Returns:
       The assignment.
 
     Example:
-      >>> held = overlap(np.zeros(1000, int), 10_000_000, client_size=20)
-      >>> len(held.sizes), int(held.sizes[9_999_999])
+      >>> clients = overlap(np.zeros(1000, int), 10_000_000, client_size=20)
+      >>> len(clients.sizes), int(clients.sizes[9_999_999])
       (10000000, 20)
     """
     check_samples(labels, num_clients)
     checks.integer("client_size", client_size)
     pools = [np.arange(len(labels))]
-    return _computed(pools, num_clients, client_size, client_size, seed)
+    return _computed(pools, (), num_clients, client_size, client_size, seed)
 
 
 def _computed(
     pools: list[np.ndarray],
+    pool_labels: tuple[int, ...],
     num_clients: int,
     client_size: int,
     major_count: int,
@@ -112,7 +112,7 @@ def _computed(
         order=np.concatenate([random.permutation(p) for p in pools]).astype(np.int32),
         offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.uint32),
         salt=random.integers(2**32, dtype=np.uint32),
-        pool_labels=(),
+        pool_labels=pool_labels,
         num_clients=num_clients,
         capacity=client_size,
         major_count=major_count,

@@ -16,8 +16,8 @@ from typing import IO, NamedTuple
 
 import numpy as np
 
-from afga_jax.data.catalog import Arrays, DataError, ImageSpec, Spec, TextSpec, reason
-from afga_jax.data.shakespeare import pack, parse
+from afga_jax.data.store.catalog import Content, DataError, ImageSpec, Spec, reason
+from afga_jax.data.text.shakespeare import pack, parse
 
 _WORKS = "100.txt"
 # The complete works are 5.5 MB.
@@ -26,13 +26,13 @@ _NAMES_LIMIT = 1 << 16
 
 
 class _CifarLayout(NamedTuple):
-    """Where the binary version keeps what.
+    """Where the archive of a binary version keeps what.
 
     Attributes:
-      folder: The folder of all members.
-      members: The members of each split; a record is label bytes, then the pixels.
+      folder: Name of the folder of all members.
+      members: Names of the members of each split; a record is label bytes, then pixels.
       label_bytes: Number of label bytes, of which the last is the label.
-      names: The member with the names of the classes.
+      names: Name of the member with the names of the classes.
     """
 
     folder: str
@@ -62,12 +62,12 @@ _CIFAR = {
 _IDX_PREFIX = {"train": "train", "test": "t10k"}
 
 
-def decode(spec: Spec, files: Mapping[str, Path]) -> Arrays:
+def decode(spec: Spec, files: Mapping[str, Path]) -> Content:
     """Decodes the originals of a data set.
 
     Args:
-      spec: The data set.
-      files: The originals by file name.
+      spec: Description of the data set.
+      files: Paths of the originals, by file name.
 
     Returns:
       The same arrays as `prepared.read` gives.
@@ -76,13 +76,12 @@ def decode(spec: Spec, files: Mapping[str, Path]) -> Arrays:
       DataError: An archive is truncated or not what the data set needs.
     """
     try:
-        if isinstance(spec, TextSpec):
-            (path,) = files.values()
-            return pack(parse(_zipped_text(path)))
-        if spec.form == "cifar":
-            (path,) = files.values()
+        if isinstance(spec, ImageSpec) and spec.form == "idx":
+            return _decode_idx(spec, files)
+        (path,) = files.values()
+        if isinstance(spec, ImageSpec):
             return _decode_cifar(spec, _CIFAR[spec.name], path)
-        return _decode_idx(spec, files)
+        return pack(parse(_zipped_text(path)))
     # Each library has errors of its own for a broken archive.
     except Exception as error:
         raise DataError(
@@ -90,7 +89,7 @@ def decode(spec: Spec, files: Mapping[str, Path]) -> Arrays:
         ) from error
 
 
-def _decode_cifar(spec: ImageSpec, layout: _CifarLayout, path: Path) -> Arrays:
+def _decode_cifar(spec: ImageSpec, layout: _CifarLayout, path: Path) -> Content:
     arrays: dict[str, np.ndarray] = {}
     rows: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for split, members in layout.members.items():
@@ -136,7 +135,7 @@ def _read_records(
     targets[:] = records[:, label_bytes - 1]
 
 
-def _decode_idx(spec: ImageSpec, files: Mapping[str, Path]) -> Arrays:
+def _decode_idx(spec: ImageSpec, files: Mapping[str, Path]) -> Content:
     arrays = {"label_names": np.array(spec.label_names)}
     for split, count in spec.counts.items():
         prefix = _IDX_PREFIX[split]

@@ -17,7 +17,13 @@ from typing import NamedTuple
 import numpy as np
 from absl import logging
 
-from afga_jax.data.catalog import Arrays, DataError, array_digest, differences, reason
+from afga_jax.data.store.catalog import (
+    Content,
+    DataError,
+    differences,
+    digests_of,
+    reason,
+)
 
 # Raised when the meaning of the stored arrays changes, so that old files are rebuilt.
 FORMAT = 1
@@ -28,8 +34,8 @@ class Header(NamedTuple):
     """What a stored data set says of itself.
 
     Attributes:
-      origin: Where the content came from, as told to `write`.
-      digests: `array_digest` of each array.
+      origin: Name of where the content came from, as given to `write`.
+      digests: Digest of each array, see `catalog.digests_of`.
     """
 
     origin: str
@@ -49,12 +55,12 @@ def path_of(name: str, folder: Path) -> Path:
     return folder / f"{name}.npz"
 
 
-def read(name: str, folder: Path) -> tuple[Arrays, Header] | None:
+def read(name: str, folder: Path) -> tuple[Content, Header] | None:
     """Reads a decoded data set and checks it against its own header.
 
     Args:
       name: Name of the data set.
-      folder: The cache folder.
+      folder: Folder of the cache.
 
     Returns:
       Its content and its header, or None where there is no file.
@@ -76,8 +82,7 @@ def read(name: str, folder: Path) -> tuple[Arrays, Header] | None:
     # A file that is foreign or cut short sets off errors of many kinds.
     except Exception as error:
         raise DataError(f"{path} is damaged: {reason(error)}.") from error
-    digests = {key: array_digest(array) for key, array in arrays.items()}
-    if damaged := differences(digests, header.digests):
+    if damaged := differences(digests_of(arrays), header.digests):
         raise DataError(f"{path} is damaged: {', '.join(damaged)} changed.")
     return arrays, header
 
@@ -91,19 +96,25 @@ def peek(name: str, folder: Path) -> Header | None:
         return None
 
 
-def write(name: str, folder: Path, arrays: Arrays, origin: str, scratch: Path) -> None:
+def write(
+    name: str, folder: Path, content: Content, origin: str, scratch: Path
+) -> None:
     """Writes a decoded data set so that it appears whole or not at all.
 
     Args:
       name: Name of the data set.
-      folder: The cache folder.
-      arrays: The content; no Python objects.
-      origin: Where the content came from.
-      scratch: The folder given by `workspace`.
+      folder: Folder of the cache.
+      content: Decoded arrays; no Python objects.
+      origin: Name of where the content came from.
+      scratch: Folder that `workspace` yields.
     """
-    digests = {key: array_digest(array) for key, array in arrays.items()}
-    header = {"format": FORMAT, "name": name, "origin": origin, "digests": digests}
-    stored = {_HEADER: np.array(json.dumps(header)), **arrays}
+    header = {
+        "format": FORMAT,
+        "name": name,
+        "origin": origin,
+        "digests": digests_of(content),
+    }
+    stored = {_HEADER: np.array(json.dumps(header)), **content}
     unfinished = scratch / "decoded.npz"
     with open(unfinished, "wb") as file:
         np.savez(file, allow_pickle=False, **stored)
@@ -121,7 +132,7 @@ def workspace(name: str, folder: Path) -> Iterator[Path]:
 
     Args:
       name: Name of the data set.
-      folder: The cache folder; made where it is missing.
+      folder: Folder of the cache; created where it is missing.
 
     Yields:
       The folder, on the same file system as the cache.
@@ -157,7 +168,7 @@ def _locked(path: Path, name: str) -> Iterator[None]:
         except BlockingIOError:
             logging.warning("Another process works on %s; waiting for it.", name)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        # The one before may have removed the file between our open and our lock.
+        # Its owner may have removed the file between our open and our lock.
         if os.fstat(descriptor).st_nlink:
             break
         os.close(descriptor)

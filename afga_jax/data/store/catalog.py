@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from afga_jax.data.shakespeare import num_samples, unpack
+from afga_jax.data.text.shakespeare import num_samples, unpack
 
-Arrays = Mapping[str, np.ndarray]
+# Decoded arrays of a data set by their names.
+Content = Mapping[str, np.ndarray]
 
 
 class DataError(ValueError):
@@ -20,26 +21,29 @@ class DataError(ValueError):
 
 
 def reason(error: BaseException) -> str:
-    """What an error of some library says, in one line that is not too long."""
+    """The message of a library's error, in one line of at most 200 characters."""
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
-def array_digest(array: np.ndarray) -> str:
-    """The first 128 bits of the SHA-256 of an array's type, shape and content.
+def digests_of(content: Content) -> dict[str, str]:
+    """The first 128 bits of the SHA-256 of each array's type, shape and numbers.
 
     Args:
-      array: Any array without Python objects.
+      content: Arrays without Python objects, by their names.
 
     Returns:
-      32 hexadecimal digits.
+      Digests of 32 hexadecimal digits, by the same names.
 
     Example:
-      >>> array_digest(np.arange(3)) == array_digest(np.arange(3.0))
+      >>> digests_of({"x": np.arange(3)}) == digests_of({"x": np.arange(3.0)})
       False
     """
-    digest = hashlib.sha256(f"{array.dtype.str}{array.shape}".encode())
-    digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()[:32]
+    digests = {}
+    for name, array in content.items():
+        digest = hashlib.sha256(f"{array.dtype.str}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        digests[name] = digest.hexdigest()[:32]
+    return digests
 
 
 def differences(digests: Mapping[str, str], expected: Mapping[str, str]) -> list[str]:
@@ -53,14 +57,14 @@ class ImageSpec:
     """What a labelled image set must hold.
 
     Attributes:
-      name: TFDS's name, which is also ours.
+      name: Name of the data set, here and in TFDS.
       form: Form of the originals: `"cifar"` (the binary version) or `"idx"` (MNIST's).
       counts: Number of samples of each split.
       shape: Height, width and channels of an image.
       num_classes: Number of classes.
       label_names: Names of the classes where the originals do not hold them.
-      digests: `array_digest` of each decoded array; empty: not known, so nothing is
-        compared.
+      digests: Digest of each decoded array, see `digests_of`; empty: not known, so
+        nothing is compared.
     """
 
     name: str
@@ -77,16 +81,16 @@ class ImageSpec:
         return self.name
 
     @property
-    def counted(self) -> str:
-        """Its counts, for people."""
+    def counts_in_words(self) -> str:
+        """The counts in words."""
         counts = [f"{count:,} {split}" for split, count in self.counts.items()]
         return ", ".join([*counts, f"{self.num_classes} classes"])
 
-    def miscounts(self, arrays: Arrays) -> list[str]:
+    def miscounts(self, content: Content) -> list[str]:
         """Where counts, shapes or labels differ, one phrase each."""
         problems = []
         for split, count in self.counts.items():
-            inputs, targets = arrays[f"{split}_inputs"], arrays[f"{split}_targets"]
+            inputs, targets = content[f"{split}_inputs"], content[f"{split}_targets"]
             if inputs.shape != (count, *self.shape) or inputs.dtype != np.uint8:
                 problems.append(
                     f"{split} images are {inputs.dtype}{list(inputs.shape)}, not "
@@ -100,7 +104,7 @@ class ImageSpec:
                     f"{split} label {targets[outside][0]} of sample "
                     f"{np.argmax(outside)} is outside [0, {self.num_classes})"
                 )
-        names = len(arrays["label_names"])
+        names = len(content["label_names"])
         if names != self.num_classes:
             problems.append(f"{names} label names for {self.num_classes} classes")
         return problems
@@ -111,11 +115,12 @@ class TextSpec:
     """What a set of speaking roles must hold, in LEAF's counts.
 
     Attributes:
-      name: Our name.
+      name: Name of the data set.
       prepared_name: Name of the folder where TFDS keeps the set.
       roles: Number of (play, speaker) roles.
       samples: Number of 80-character windows that have a next character.
-      digests: As in `ImageSpec`.
+      digests: Digest of each decoded array, see `digests_of`; empty: not known, so
+        nothing is compared.
     """
 
     name: str
@@ -125,13 +130,13 @@ class TextSpec:
     digests: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
-    def counted(self) -> str:
-        """Its counts, for people."""
+    def counts_in_words(self) -> str:
+        """The counts in words."""
         return f"{self.roles:,} roles, {self.samples:,} samples"
 
-    def miscounts(self, arrays: Arrays) -> list[str]:
+    def miscounts(self, content: Content) -> list[str]:
         """Where counts, shapes or labels differ, one phrase each."""
-        roles = unpack(arrays)
+        roles = unpack(content)
         samples = sum(num_samples(role.text) for role in roles)
         if (len(roles), samples) == (self.roles, self.samples):
             return []
@@ -144,39 +149,37 @@ class TextSpec:
 Spec = ImageSpec | TextSpec
 
 
-def problems(spec: Spec, arrays: Arrays) -> list[str]:
+def problems(spec: Spec, content: Content) -> list[str]:
     """Everything in which arrays differ from what the data set must hold.
 
     Counts and labels are looked at before digests, because they tell more.
 
     Args:
-      spec: The data set.
-      arrays: What was decoded.
+      spec: Description of the data set.
+      content: Arrays that were decoded.
 
     Returns:
       One phrase per difference; empty: it is the data set.
     """
     try:
-        found = spec.miscounts(arrays)
+        miscounts = spec.miscounts(content)
     except KeyError as error:
         return [f"{error.args[0]} is missing"]
-    if spec.digests:
-        digests = {name: array_digest(array) for name, array in arrays.items()}
-        found += [
-            f"{name} has digest {digests.get(name)}, not {spec.digests.get(name)}"
-            for name in differences(digests, spec.digests)
-        ]
-    return found
+    digests = digests_of(content) if spec.digests else {}
+    return miscounts + [
+        f"{name} has digest {digests.get(name)}, not {spec.digests.get(name)}"
+        for name in differences(digests, spec.digests)
+    ]
 
 
 def find(name: str) -> Spec:
     """The description of a data set.
 
     Args:
-      name: A name in `CATALOG`.
+      name: Name of the data set, a key of `CATALOG`.
 
     Returns:
-      Its description.
+      What the data set must hold.
 
     Example:
       >>> find("cifar100").num_classes

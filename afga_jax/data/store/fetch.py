@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from absl import logging
 
-from afga_jax.data.catalog import DataError, Spec, TextSpec, reason
+from afga_jax.data.store.catalog import DataError, Spec, TextSpec, reason
 
 # For a file whose size nobody has registered: ten times the works' archive.
 _UNREGISTERED_LIMIT = 20 << 20
@@ -22,11 +22,11 @@ class Original(NamedTuple):
     """A file to download.
 
     Attributes:
-      name: Its file name.
-      urls: Its addresses, tried in order.
-      size: Its registered number of bytes; None: not registered.
-      sha256: Its registered checksum; None: not registered, so the decoded content is
-        what is checked.
+      name: Name of the file.
+      urls: Addresses of the file, tried in order.
+      size: Registered number of bytes; None: not registered.
+      sha256: Registered checksum; None: not registered, so the decoded content is what
+        is checked.
     """
 
     name: str
@@ -51,7 +51,7 @@ def originals(spec: Spec) -> tuple[Original, ...]:
     """What must be downloaded for a data set; asking does not touch the network.
 
     Args:
-      spec: The data set.
+      spec: Description of the data set.
 
     Returns:
       Addresses, sizes and checksums from TFDS's own table; for Shakespeare, LEAF's
@@ -80,8 +80,8 @@ def download(
 
     Args:
       owner: Name of the data set, for messages.
-      original: What to download.
-      folder: Where to put it.
+      original: File to download.
+      folder: Folder for the file.
       timeout: Seconds without an answer after which a connection counts as dropped.
       attempts: Number of attempts for each address.
 
@@ -93,7 +93,7 @@ def download(
     """
     import pooch
 
-    # It notes every step; here, only what goes wrong is told.
+    # It logs every step; here, only what goes wrong is told.
     pooch.get_logger().setLevel("WARNING")
     failures: list[str] = []
 
@@ -102,14 +102,14 @@ def download(
             _transfer(url, original, path, timeout)
         except (ValueError, _Final) as failure:
             failures.append(f"{url}: {failure}")
-            made = sum(line.startswith(f"{url}: ") for line in failures)
-            if isinstance(failure, ValueError) and made < attempts:
+            tries = sum(line.startswith(f"{url}: ") for line in failures)
+            if isinstance(failure, ValueError) and tries < attempts:
                 logging.warning("%s: %s; it is tried again.", owner, failures[-1])
             raise
 
     for url in original.urls:
         # The checksum is compared by `_transfer`: pooch would repeat a wrong one.
-        keeper = pooch.create(
+        files = pooch.create(
             folder,
             base_url="",
             registry={original.name: None},
@@ -117,7 +117,7 @@ def download(
             retry_if_failed=attempts - 1,
         )
         with contextlib.suppress(ValueError, _Final):
-            return Path(keeper.fetch(original.name, downloader=attempt))
+            return Path(files.fetch(original.name, downloader=attempt))
     raise DataError(f"{owner}: download failed: {'; '.join(dict.fromkeys(failures))}")
 
 
@@ -156,7 +156,7 @@ def _transfer(url: str, original: Original, path: str, timeout: float) -> None:
     limit = _UNREGISTERED_LIMIT if original.size is None else original.size
     bar = tqdm(total=limit, desc=original.name, unit="B", unit_scale=True, disable=None)
     with bar, open(path, "wb") as file:
-        get = pooch.HTTPDownloader(
+        downloader = pooch.HTTPDownloader(
             progressbar=bar,
             chunk_size=1 << 16,
             timeout=timeout,
@@ -164,7 +164,7 @@ def _transfer(url: str, original: Original, path: str, timeout: float) -> None:
             headers={"Accept-Encoding": "identity"},
         )
         try:
-            get(url, _Limited(file, limit), None)
+            downloader(url, _Limited(file, limit), None)
         except requests.RequestException as error:
             raise _explained(error, timeout) from error
     size = os.path.getsize(path)
@@ -185,9 +185,9 @@ def _explained(error, timeout: float) -> Exception:
     from requests import exceptions
 
     if isinstance(error, exceptions.HTTPError) and error.response is not None:
-        response = error.response
-        passing = response.status_code in (408, 429) or response.status_code >= 500
-        words = f"the server answered {response.status_code} {response.reason}"
+        code = error.response.status_code
+        words = f"the server answered {code} {error.response.reason}"
+        passing = code in (408, 429) or code >= 500
         return ValueError(words) if passing else _Final(words)
     if isinstance(error, exceptions.Timeout) or "timed out" in str(error):
         return ValueError(f"no answer within {timeout:g} s")

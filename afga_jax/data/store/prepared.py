@@ -14,8 +14,8 @@ import numpy as np
 from PIL import Image
 from tqdm import tqdm
 
-from afga_jax.data.catalog import Arrays, DataError, ImageSpec, Spec, reason
-from afga_jax.data.shakespeare import Role, pack
+from afga_jax.data.store.catalog import Content, DataError, ImageSpec, Spec, reason
+from afga_jax.data.text.shakespeare import Role, pack
 
 # Forms that TFDS reads without TensorFlow.
 _READABLE = ("array_record", "parquet")
@@ -27,9 +27,9 @@ class Prepared(NamedTuple):
     """One prepared version of a data set.
 
     Attributes:
-      folder: The version's folder.
+      folder: Folder of the version.
       form: TFDS's name of the file format.
-      origin: Changes whenever the folder's files do.
+      origin: Name that changes whenever the folder's files do.
     """
 
     folder: Path
@@ -46,7 +46,7 @@ def find(spec: Spec, data_dir: Path) -> Prepared | None:
     """The newest prepared version of a data set.
 
     Args:
-      spec: The data set.
+      spec: Description of the data set.
       data_dir: Folder of TFDS data sets.
 
     Returns:
@@ -70,12 +70,12 @@ def find(spec: Spec, data_dir: Path) -> Prepared | None:
     return Prepared(folder, form, f"prepared {_stamp(folder)}")
 
 
-def read(spec: Spec, prepared: Prepared) -> Arrays:
+def read(spec: Spec, prepared: Prepared) -> Content:
     """Decodes a prepared set.
 
     Args:
-      spec: The data set.
-      prepared: What `find` gave.
+      spec: Description of the data set.
+      prepared: Prepared version, from `find`.
 
     Returns:
       Images, labels and label names, or the packed roles.
@@ -101,7 +101,7 @@ def _stamp(folder: Path) -> str:
     return hashlib.sha256(json.dumps([folder.name, *rows]).encode()).hexdigest()[:32]
 
 
-def _read_images(spec: ImageSpec, builder) -> Arrays:
+def _read_images(spec: ImageSpec, builder) -> Content:
     import tensorflow_datasets as tfds
 
     arrays: dict[str, np.ndarray] = {}
@@ -120,7 +120,8 @@ def _read_images(spec: ImageSpec, builder) -> Arrays:
             records = source.__getitems__(list(rows))
             if "id" in records[0]:
                 positions[rows] = [_position(record["id"]) for record in records]
-            pixels = [_decoded(record["image"]) for record in records]
+            files = (io.BytesIO(record["image"]) for record in records)
+            pixels = [np.asarray(Image.open(f, formats=_IMAGE_FORMATS)) for f in files]
             inputs[positions[rows]] = np.reshape(pixels, (len(rows), *spec.shape))
             targets[positions[rows]] = [record["label"] for record in records]
         if np.any(np.sort(positions) != np.arange(len(source))):
@@ -139,20 +140,14 @@ def _stored_order(builder, split: str, length: int) -> np.ndarray:
     return np.array(sorted(range(length), key=hasher.hash_key))
 
 
-def _decoded(encoded: bytes) -> np.ndarray:
-    return np.asarray(Image.open(io.BytesIO(encoded), formats=_IMAGE_FORMATS))
-
-
 def _position(identifier: bytes) -> int:
     return int(identifier.rsplit(b"_", 1)[1])
 
 
-def _read_roles(builder) -> Arrays:
+def _read_roles(builder) -> Content:
     source = builder.as_data_source(split="train")
     records = source.__getitems__(list(range(len(source))))
-    rows = [
-        [record[field].decode("utf-8") for field in Role._fields] for record in records
-    ]
+    rows = [[record[field].decode() for field in Role._fields] for record in records]
     return pack([Role(*row) for row in rows])
 
 

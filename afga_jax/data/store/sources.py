@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 from absl import logging
 
-from afga_jax.data import archives, cache, catalog, fetch, prepared
-from afga_jax.data.catalog import Arrays, DataError, ImageSpec, Spec, reason
 from afga_jax.data.dataset import Dataset
-from afga_jax.data.shakespeare import Role, unpack
+from afga_jax.data.store import archives, cache, catalog, fetch, prepared
+from afga_jax.data.store.catalog import Content, DataError, ImageSpec, Spec, reason
+from afga_jax.data.store.prepared import Prepared
+from afga_jax.data.text.shakespeare import Role, unpack
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,8 +25,8 @@ class Access:
     """Where data sets may come from.
 
     Attributes:
-      data_dir: Folder of sets that TFDS has prepared; None: `TFDS_DATA_DIR`, or TFDS's
-        folder in the home. It is only read.
+      data_dir: Folder of sets that TFDS has prepared, which is only read; None:
+        `TFDS_DATA_DIR`, or TFDS's folder in the home.
       cache_dir: Folder of the decoded cache; None: `AFGA_CACHE_DIR`, or `afga_jax` in
         the user's cache folder.
       offline: Whether the network is left alone; None: whether `AFGA_OFFLINE` says so.
@@ -76,10 +77,10 @@ def load(name: str, access: Access | None = None) -> Dataset:
     spec = catalog.find(name)
     if not isinstance(spec, ImageSpec):
         raise DataError(f"{name} is a text, not a set of images; use `load_roles`.")
-    arrays = load_arrays(spec, access or Access())
+    content = load_arrays(spec, access or Access())
     try:
-        names = {"label_names": tuple(arrays["label_names"].tolist())}
-        return Dataset(name, **{**arrays, **names}, num_classes=spec.num_classes)
+        names = {"label_names": tuple(content["label_names"].tolist())}
+        return Dataset(name, **{**content, **names}, num_classes=spec.num_classes)
     except ValueError as error:
         raise DataError(f"the prepared set is damaged: {error}") from error
 
@@ -99,23 +100,22 @@ def load_roles(access: Access | None = None) -> list[Role]:
     return unpack(load_arrays(catalog.find("shakespeare"), access or Access()))
 
 
-def load_arrays(spec: Spec, access: Access) -> Arrays:
-    """The decoded content of a data set, from the first place that has it.
+def load_arrays(spec: Spec, access: Access) -> Content:
+    """The decoded content of a data set, from the first source that has it.
 
     Args:
-      spec: The data set.
+      spec: Description of the data set.
       access: Where it may come from.
 
     Returns:
       Images, labels and label names, or packed roles.
     """
-    found = prepared.find(spec, access.data_dir)
-    readable = found if found and found.readable else None
-    arrays = _cached(spec, access, readable)
-    if arrays is not None:
-        return arrays
-    if readable:
-        return _decode_prepared(spec, access, readable)
+    version = _readable(spec, access)
+    content = _cached(spec, access, version)
+    if content is not None:
+        return content
+    if version:
+        return _decode_prepared(spec, access, version)
     if access.offline:
         raise _missing(spec, access, "and the network is switched off")
     return _fetch(spec, access)
@@ -126,10 +126,10 @@ class Status(NamedTuple):
 
     Attributes:
       state: `"prepared"` (by TFDS), `"cached"` (decoded), or `"missing"`.
-      where: Its folder or file; None: missing.
-      size: Its bytes on the disk; 0: missing.
-      download: The files that a fetch would download.
-      note: What else there is to know, e.g. of a set that cannot be read.
+      where: Path of its folder or file; None: missing.
+      size: Number of its bytes on the disk; 0: missing.
+      download: Files that a fetch would download.
+      note: Reason why a prepared set cannot be read; empty: there is none.
     """
 
     state: str
@@ -143,52 +143,51 @@ def status(name: str, access: Access) -> Status:
     """Tells where a data set is, without reading it.
 
     Args:
-      name: The data set.
+      name: Name of the data set.
       access: Where it may be.
 
     Returns:
-      The place that `load` would take it from.
+      Where `load` would take it from.
     """
     spec = catalog.find(name)
-    found = prepared.find(spec, access.data_dir)
-    if found and found.readable:
-        size = sum(file.stat().st_size for file in found.folder.iterdir())
-        return Status("prepared", found.folder, size)
+    if version := _readable(spec, access):
+        size = sum(file.stat().st_size for file in version.folder.iterdir())
+        return Status("prepared", version.folder, size)
     header = cache.peek(name, access.cache_dir)
     if header and _usable(spec, header, None):
         path = cache.path_of(name, access.cache_dir)
         return Status("cached", path, path.stat().st_size)
-    note = f"{found.folder} is {found.form}, which needs TensorFlow" if found else ""
+    other = prepared.find(spec, access.data_dir)
+    note = f"{other.folder} is {other.form}, which needs TensorFlow" if other else ""
     return Status("missing", None, 0, fetch.originals(spec), note)
 
 
 def verify(name: str, access: Access) -> list[str]:
-    """Checks a data set wherever it is: counts, labels and digests of the content.
+    """Checks every copy of a data set: counts, labels and digests of the content.
 
     Args:
-      name: The data set.
+      name: Name of the data set.
       access: Where it may be; the network is not touched.
 
     Returns:
-      One line per place, saying what was found there.
+      One line per copy, saying where it is and what it holds.
 
     Raises:
-      DataError: The data set is nowhere, or something of it is damaged.
+      DataError: The data set is nowhere, or a copy of it is damaged.
     """
     spec = catalog.find(name)
-    places: list[tuple[Path, Callable[[], Arrays]]] = []
-    found = prepared.find(spec, access.data_dir)
-    if found and found.readable:
-        places.append((found.folder, lambda: prepared.read(spec, found)))
+    copies: list[tuple[Path, Callable[[], Content]]] = []
+    if version := _readable(spec, access):
+        copies.append((version.folder, lambda: prepared.read(spec, version)))
     path = cache.path_of(name, access.cache_dir)
     if path.exists():
-        places.append((path, lambda: cache.read(name, access.cache_dir)[0]))
+        copies.append((path, lambda: cache.read(name, access.cache_dir)[0]))
     reports, damages = [], []
-    for where, read in places:
+    for where, read in copies:
         try:
             if problems := "; ".join(catalog.problems(spec, read())):
                 raise DataError(f"{name} in {where} is damaged: {problems}.")
-            reports.append(f"{where}: {spec.counted}, content as known")
+            reports.append(f"{where}: {spec.counts_in_words}, content as known")
         except DataError as error:
             damages.append(str(error))
     if damages:
@@ -198,48 +197,51 @@ def verify(name: str, access: Access) -> list[str]:
     return reports
 
 
-def _usable(spec: Spec, header: cache.Header, found: prepared.Prepared | None) -> bool:
+def _readable(spec: Spec, access: Access) -> Prepared | None:
+    """The newest prepared version, unless it needs TensorFlow."""
+    version = prepared.find(spec, access.data_dir)
+    return version if version and version.readable else None
+
+
+def _usable(spec: Spec, header: cache.Header, version: Prepared | None) -> bool:
     """Whether a cached content may serve.
 
-    It may where it was decoded from just the prepared set that was found. Without one,
-    it must be the data set itself, wherever it came from.
+    It may where it was decoded from just this prepared version. Without one, it must be
+    the data set itself, wherever it came from.
     """
-    if found:
-        return header.origin == found.origin
+    if version:
+        return header.origin == version.origin
     return not spec.digests or not catalog.differences(header.digests, spec.digests)
 
 
 def _missing(spec: Spec, access: Access, reason: str) -> DataError:
     """The error for a data set that is nowhere; one line with the ways to get it."""
-    found = prepared.find(spec, access.data_dir)
-    there = f" (only as {found.form}, which needs TensorFlow)" if found else ""
+    other = prepared.find(spec, access.data_dir)
+    form = f" (only as {other.form}, which needs TensorFlow)" if other else ""
+    call = f"load({spec.name!r})" if isinstance(spec, ImageSpec) else "load_roles()"
     return DataError(
-        f"{spec.name} is neither prepared under {access.data_dir}{there} nor in the "
-        f"cache {access.cache_dir}, {reason}. Get it with a network by `python -m "
-        f"experiments.data fetch {spec.name}`, or point --data_dir or TFDS_DATA_DIR to "
-        f"a folder where TFDS has prepared {spec.prepared_name} as array_record."
+        f"{spec.name} is neither prepared under {access.data_dir}{form} nor in the "
+        f"cache {access.cache_dir}, {reason}. With a network, `afga_jax.data.{call}` "
+        "fetches it; or let `data_dir` or TFDS_DATA_DIR name a folder where TFDS has "
+        f"prepared {spec.prepared_name} as array_record."
     )
 
 
-def _cached(
-    spec: Spec, access: Access, found: prepared.Prepared | None
-) -> Arrays | None:
+def _cached(spec: Spec, access: Access, version: Prepared | None) -> Content | None:
     try:
         entry = cache.read(spec.name, access.cache_dir)
     except DataError as error:
         logging.warning("%s It is made anew.", error)
         return None
-    if entry is None:
-        return None
-    arrays, header = entry
-    return arrays if _usable(spec, header, found) else None
+    usable = entry and _usable(spec, entry[1], version)
+    return entry[0] if usable else None
 
 
-def _decode_prepared(spec: Spec, access: Access, found: prepared.Prepared) -> Arrays:
-    arrays = prepared.read(spec, found)
+def _decode_prepared(spec: Spec, access: Access, version: Prepared) -> Content:
+    content = prepared.read(spec, version)
     try:
         with cache.workspace(spec.name, access.cache_dir) as scratch:
-            cache.write(spec.name, access.cache_dir, arrays, found.origin, scratch)
+            cache.write(spec.name, access.cache_dir, content, version.origin, scratch)
     except OSError as error:
         logging.warning(
             "%s is not kept for the next run: %s cannot be written (%s).",
@@ -247,39 +249,34 @@ def _decode_prepared(spec: Spec, access: Access, found: prepared.Prepared) -> Ar
             access.cache_dir,
             error.strerror,
         )
-    return arrays
+    return content
 
 
-def _fetch(spec: Spec, access: Access) -> Arrays:
+def _fetch(spec: Spec, access: Access) -> Content:
     try:
         with cache.workspace(spec.name, access.cache_dir) as scratch:
             # Another process may have fetched it while this one waited.
-            arrays = _cached(spec, access, None)
-            if arrays is None:
-                arrays = _download_and_decode(spec, access, scratch)
+            content = _cached(spec, access, None)
+            if content is None:
+                content = _download_and_decode(spec, access, scratch)
                 origin = f"originals of {spec.name}"
-                cache.write(spec.name, access.cache_dir, arrays, origin, scratch)
-            return arrays
+                cache.write(spec.name, access.cache_dir, content, origin, scratch)
+            return content
     except OSError as error:
         cause = error.strerror or reason(error)
         raise _missing(spec, access, f"which cannot be written ({cause})") from error
 
 
-def _download_and_decode(spec: Spec, access: Access, folder: Path) -> Arrays:
+def _download_and_decode(spec: Spec, access: Access, folder: Path) -> Content:
+    options = {"timeout": access.timeout, "attempts": access.attempts}
     try:
         files = {
-            original.name: fetch.download(
-                spec.name,
-                original,
-                folder,
-                timeout=access.timeout,
-                attempts=access.attempts,
-            )
+            original.name: fetch.download(spec.name, original, folder, **options)
             for original in fetch.originals(spec)
         }
-        arrays = archives.decode(spec, files)
+        content = archives.decode(spec, files)
     except DataError as error:
         raise _missing(spec, access, f"and cannot be fetched ({error})") from error
-    if problems := "; ".join(catalog.problems(spec, arrays)):
+    if problems := "; ".join(catalog.problems(spec, content)):
         raise _missing(spec, access, f"and what was fetched is not it ({problems})")
-    return arrays
+    return content

@@ -3,7 +3,7 @@
 The text is kept once, as codes; a client holds runs of window starts in it. Papers do
 not say how Shakespeare was split or dealt, so: the last fifth of each role is for
 testing, no window reaches across the cut, and clients are roles, groups of roles, or
-Dirichlet shares of every role.
+Dirichlet proportions of every role.
 """
 
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from afga_jax import checks
-from afga_jax.data.assignment import Ranges, ranges
 from afga_jax.data.clients import Clients, client_data
+from afga_jax.data.partition.assignment import Ranges, ranges
 from afga_jax.data.samples import Windows
-from afga_jax.data.shakespeare import WINDOW, Role, encode
+from afga_jax.data.text.shakespeare import WINDOW, Role, encode
 from afga_jax.typing import Batch
 
 
@@ -25,12 +25,12 @@ class Corpus(NamedTuple):
 
     Attributes:
       text: Codes of all roles' characters, one role after another, uint8.
-      users: Name of each role.
-      window: Characters per sample; the next one is its target.
-      train_starts: First training window of each role, `[roles]`.
-      train_counts: Training windows of each role, `[roles]`.
-      test_starts: First test window of each role, `[roles]`.
-      test_counts: Test windows of each role, none where it is too short, `[roles]`.
+      users: Names of the roles.
+      window: Number of characters per sample; the next one is its target.
+      train_starts: Index of each role's first training window, `[roles]`.
+      train_counts: Number of each role's training windows, `[roles]`.
+      test_starts: Index of each role's first test window, `[roles]`.
+      test_counts: Number of each role's test windows, 0 if it is short, `[roles]`.
     """
 
     text: np.ndarray
@@ -52,9 +52,9 @@ def from_roles(
     is left out.
 
     Args:
-      roles: From `sources.load_roles`, `shakespeare.parse`, or one's own.
-      window: Characters per sample.
-      test_fraction: Share of each role's text for testing; 0: none.
+      roles: Roles from `load_roles`, `shakespeare.parse`, or one's own.
+      window: Number of characters per sample.
+      test_fraction: Fraction of each role's text for testing; 0: none.
 
     Returns:
       The corpus.
@@ -95,7 +95,7 @@ def natural(text: Corpus) -> Ranges:
     """Makes each role a client.
 
     Args:
-      text: The corpus.
+      text: Corpus whose roles are cut for training and testing.
 
     Returns:
       Who holds which training windows.
@@ -108,7 +108,7 @@ def grouped(text: Corpus, num_clients: int, *, seed: int = 0) -> Ranges:
     """Deals whole roles to clients at random; numbers of roles differ by one at most.
 
     Args:
-      text: The corpus.
+      text: Corpus whose roles are cut for training and testing.
       num_clients: Number of clients.
       seed: Seed of the partition.
 
@@ -131,12 +131,12 @@ def spread(
 ) -> Ranges:
     """Divides each role's windows among the clients by Dir(α·1_N).
 
-    A share is one run of consecutive windows, the clients in random order along the
-    role: a client reads a passage, not single letters of it. A client that comes out
-    empty takes half of the longest run there is.
+    A client's part is one run of consecutive windows, the clients in random order along
+    the role: a client reads a passage, not single letters of it. A client that comes
+    out empty takes half of the longest run there is.
 
     Args:
-      text: The corpus.
+      text: Corpus whose roles are cut for training and testing.
       num_clients: Number of clients, N.
       alpha: Concentration α; small: each role sits with few clients.
       seed: Seed of the partition.
@@ -153,24 +153,24 @@ def spread(
         )
     random = np.random.default_rng(seed)
     shape = (len(text.users), num_clients)
-    shares = random.dirichlet(np.full(num_clients, alpha), size=len(text.users))
+    proportions = random.dirichlet(np.full(num_clients, alpha), size=len(text.users))
     counts = text.train_counts[:, None]
-    cuts = np.rint(np.cumsum(shares, axis=1) * counts).astype(int)
+    cuts = np.rint(np.cumsum(proportions, axis=1) * counts).astype(int)
     cuts[:, -1] = text.train_counts
     lengths = np.diff(cuts, axis=1, prepend=0)
     starts = text.train_starts[:, None] + cuts - lengths
     owners = random.permuted(np.broadcast_to(np.arange(num_clients), shape), axis=1)
     kept = lengths > 0
-    return _dealt(starts[kept], lengths[kept], owners[kept], num_clients)
+    return _owned_runs(starts[kept], lengths[kept], owners[kept], num_clients)
 
 
 def text_clients(text: Corpus, assignment: Ranges, *, batch_size: int) -> Clients:
     """Client data whose windows are cut from the text on the device.
 
     Args:
-      text: The corpus.
-      assignment: From `natural`, `grouped` or `spread`.
-      batch_size: Windows per batch.
+      text: Corpus whose roles are cut for training and testing.
+      assignment: Who holds which windows, from `natural`, `grouped` or `spread`.
+      batch_size: Number of windows per batch.
 
     Returns:
       Data with inputs int32 `[batch, window]` and targets int32 `[batch]`.
@@ -183,8 +183,8 @@ def held_out_text(text: Corpus, limit: int = 10_000) -> Batch:
     """Test windows, evenly spaced over all there are.
 
     Args:
-      text: The corpus.
-      limit: How many windows at most; all 0.8 million would hardly differ.
+      text: Corpus whose roles are cut for training and testing.
+      limit: Largest number of windows; all 0.8 million would hardly differ.
 
     Returns:
       Inputs int32 `[tests, window]` and targets int32 `[tests]`.
@@ -198,14 +198,14 @@ def held_out_text(text: Corpus, limit: int = 10_000) -> Batch:
         )
     tested = text.test_counts > 0
     runs = np.array([tested.sum()])
-    every = ranges(text.test_starts[tested], text.test_counts[tested], runs)
+    tests = ranges(text.test_starts[tested], text.test_counts[tested], runs)
     number = min(limit, total)
     position = np.arange(number) * total // number
-    chosen = every.sample(np.zeros(number, int), position)
+    chosen = tests.sample(np.zeros(number, int), position)
     return Windows(jnp.asarray(text.text), text.window).take(jnp.asarray(chosen))
 
 
-def _dealt(
+def _owned_runs(
     starts: np.ndarray, lengths: np.ndarray, owners: np.ndarray, num_clients: int
 ) -> Ranges:
     """Sorts runs by client, after the longest are halved for those without any."""

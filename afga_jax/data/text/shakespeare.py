@@ -48,7 +48,7 @@ def read_text(path: str | Path) -> str:
     """Reads the plain text of the works, gzipped or not.
 
     Args:
-      path: A `.txt` or `.txt.gz` file in UTF-8.
+      path: Path of a `.txt` or `.txt.gz` file in UTF-8.
 
     Returns:
       The text.
@@ -70,7 +70,7 @@ def parse(text: str) -> list[Role]:
     than three lines, roles too short for one sample.
 
     Args:
-      text: The plain text, e.g. from `read_text`.
+      text: Plain text of the works, e.g. from `read_text`.
 
     Returns:
       Roles in order of first appearance.
@@ -107,7 +107,7 @@ def parse(text: str) -> list[Role]:
 
 
 def num_samples(text: str, window: int = WINDOW) -> int:
-    """How many windows with a next character a role's text holds."""
+    """Number of windows with a next character in a role's text."""
     return max(0, len(_collapsed(text)) - window)
 
 
@@ -115,11 +115,11 @@ def encode(text: str, alphabet: str = ALPHABET) -> np.ndarray:
     r"""Codes of a text, with every run of white space as one space.
 
     Args:
-      text: Any text.
-      alphabet: Character number k has code k.
+      text: Text whose characters are all in the alphabet.
+      alphabet: Characters in the order of their codes.
 
     Returns:
-      uint8 `[characters]`.
+      Codes, uint8 `[characters]`.
 
     Example:
       >>> encode("to be,\n  or").tolist() == [ALPHABET.index(c) for c in "to be, or"]
@@ -142,11 +142,11 @@ def pack(roles: Sequence[Role]) -> dict[str, np.ndarray]:
     r"""Stores roles in plain arrays, so that the decoded cache can hold them.
 
     Args:
-      roles: The roles.
+      roles: Roles to store.
 
     Returns:
       Their names as strings `[roles]`, all texts as one uint8 array of UTF-8 and the
-      place where each ends.
+      offset at which each ends.
 
     Example:
       >>> role = Role("HAMLET_GHOST", "HAMLET", "GHOST", "Mark me.\n")

@@ -20,8 +20,8 @@ def materialise(function: Callable[..., PyTree], *operands: Array) -> PyTree:
     the compiler is not told until it has laid out its fusions.
 
     Args:
-      function: From arrays to arrays; every array it reads must be an operand.
-      *operands: Its arguments.
+      function: Function of arrays; every array that it reads must be an operand.
+      *operands: Arguments of the function.
 
     Returns:
       What the function returns; on other platforms than CPU, nothing else happens.

@@ -36,13 +36,14 @@ def convolution(
     """y[b, h, w, o] = Σ x[b, s·h + i − p, s·w + j − p, c] · k[i, j, c, o].
 
     Args:
-      inputs: `[batch, height, width, in]`.
-      kernel: `[kernel height, kernel width, in, out]`, as in `flax.linen.Conv`.
-      strides: Of both axes.
+      inputs: Images x, `[batch, height, width, in]`.
+      kernel: Weights k, `[kernel height, kernel width, in, out]`, as in
+        `flax.linen.Conv`.
+      strides: Steps s of the kernel along both axes.
       padding: "SAME", "VALID", or ((top, bottom), (left, right)).
 
     Returns:
-      `[batch, out height, out width, out]`.
+      Images y, `[batch, out height, out width, out]`.
     """
     return _convolution(inputs, kernel, strides, padding)
 

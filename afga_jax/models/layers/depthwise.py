@@ -24,14 +24,14 @@ def depthwise(
     """y[b, h, w, c] = Σ x[b, s·h + i − p, s·w + j − p, c] · k[i, j, 0, c].
 
     Args:
-      inputs: `[batch, height, width, channels]`.
-      kernel: `[kernel height, kernel width, 1, channels]`, as in `flax.linen.Conv` with
-        `feature_group_count=channels`.
-      strides: Of both axes.
+      inputs: Images x, `[batch, height, width, channels]`.
+      kernel: Weights k, `[kernel height, kernel width, 1, channels]`, as in
+        `flax.linen.Conv` with `feature_group_count=channels`.
+      strides: Steps s of the kernel along both axes.
       padding: "SAME", "VALID", or ((top, bottom), (left, right)).
 
     Returns:
-      `[batch, out height, out width, channels]`.
+      Images y, `[batch, out height, out width, channels]`.
     """
     return _depthwise(inputs, kernel, strides, padding)
 

@@ -34,9 +34,9 @@ def from_one_draw(model: nn.Module, key: Array, inputs: Array) -> PyTree:
     `jax.jit` leaves their computation out.
 
     Args:
-      model: A module, called as `model(inputs)`.
-      key: Of the one draw, and of the parameters of other layers.
-      inputs: A batch that has the right shape.
+      model: Module that is called as `model(inputs)`.
+      key: Random key of the one draw, and of the parameters of other layers.
+      inputs: Batch of the shape that the model is for.
 
     Returns:
       The model's variables, by collection.

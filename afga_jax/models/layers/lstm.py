@@ -19,13 +19,14 @@ def lstm(inputs: Array, kernel: Array, recurrent_kernel: Array, bias: Array) -> 
     at once, and the gradient of W and U is one matmul over all steps.
 
     Args:
-      inputs: x, `[time, batch, features]`.
-      kernel: W, `[features, 4·hidden]`.
-      recurrent_kernel: U, `[hidden, 4·hidden]`.
-      bias: b, `[4·hidden]`.
+      inputs: Sequence x, `[time, batch, features]`.
+      kernel: Weights W of the inputs, `[features, 4·hidden]`.
+      recurrent_kernel: Weights U of the outputs before, `[hidden, 4·hidden]`.
+      bias: Bias b, `[4·hidden]`.
 
     Returns:
-      h, `[time, batch, hidden]`. (Hochreiter and Schmidhuber, 1997; Gers et al., 2000.)
+      Outputs h, `[time, batch, hidden]`. (Hochreiter and Schmidhuber, 1997; Gers et
+      al., 2000.)
     """
     return _forward(inputs, kernel, recurrent_kernel, bias)[0]
 

@@ -11,6 +11,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from afga_jax import checks
 from afga_jax.models.layers.convolution import convolution
 from afga_jax.models.layers.depthwise import depthwise
 from afga_jax.models.layers.initial import Drawn
@@ -37,13 +38,14 @@ class Conv(Drawn):
     """`flax.linen.Conv` for images, `[batch, height, width, channels]`.
 
     Attributes:
-      features: Output channels.
+      features: Number of output channels.
       kernel_size: Height and width of the kernel.
-      strides: Of both axes.
+      strides: Steps of the kernel along both axes.
       padding: "SAME", "VALID", or ((top, bottom), (left, right)).
       use_bias: Whether to add a bias.
-      pool: A max-pool, or None. It comes before the bias, which is the same and leaves
-        less to add; a ReLU after the layer is as good as one before the pool.
+      pool: Max-pool of the outputs; None: none. It comes before the bias, which is the
+        same and leaves less to add; a ReLU after the layer is as good as one before the
+        pool.
     """
 
     features: int
@@ -55,9 +57,9 @@ class Conv(Drawn):
 
     @nn.compact
     def __call__(self, inputs: Array) -> Array:
-        seen = (*self.kernel_size, inputs.shape[-1])
-        fan_in = math.prod(seen)
-        kernel = self.draw("kernel", (*seen, self.features), fan_in)
+        window = (*self.kernel_size, inputs.shape[-1])
+        fan_in = math.prod(window)
+        kernel = self.draw("kernel", (*window, self.features), fan_in)
         outputs = convolution(inputs, kernel, self.strides, self.padding)
         if self.pool is not None:
             outputs = self.pool(outputs)
@@ -71,7 +73,7 @@ class DepthwiseConv(Drawn):
 
     Attributes:
       kernel_size: Height and width of the kernel.
-      strides: Of both axes.
+      strides: Steps of the kernel along both axes.
       padding: "SAME", "VALID", or ((top, bottom), (left, right)).
     """
 
@@ -94,12 +96,12 @@ class Norm(nn.Module):
     `flax.linen.BatchNorm` does, and moves them by a tenth per step, as PyTorch does.
 
     Attributes:
-      kind: "batch" or "group".
+      kind: Kind of normalisation, "batch" or "group".
       gelu: Whether the exact GELU comes first.
       groups: Number of channel groups of the group norm; fewer where they do not
         divide the channels.
-      momentum: Of the running statistics.
-      epsilon: Added to the variance.
+      momentum: Weight of the running statistics' old values in a step.
+      epsilon: Number that is added to the variance.
     """
 
     kind: str = "batch"
@@ -142,14 +144,14 @@ def group_norm(
     """Normalise each sample over its pixels and the channels of a group.
 
     Args:
-      inputs: `[batch, ..., channels]`.
-      scale: γ, `[channels]`.
-      bias: β, `[channels]`.
+      inputs: Values to normalise, `[batch, ..., channels]`.
+      scale: Factors γ, `[channels]`.
+      bias: Summands β, `[channels]`.
       groups: Number of groups; divides the channels.
-      epsilon: ε.
+      epsilon: Number ε that is added to the variance.
 
     Returns:
-      As `inputs`.
+      Normalised values of the same shape.
     """
     grouped = inputs.reshape(len(inputs), -1, groups, inputs.shape[-1] // groups)
     mean = grouped.mean((1, 3), keepdims=True)
@@ -159,15 +161,8 @@ def group_norm(
     return flat.reshape(inputs.shape)
 
 
-def check_norm(kind: str) -> None:
-    """Refuse a kind of normalisation that does not exist."""
-    if kind not in NORMS:
-        raise ValueError(f"norm={kind!r} is unknown; choose one of {', '.join(NORMS)}")
-
-
 def check_sizes(**sizes: int | Sequence[int]) -> None:
     """Refuse sizes, or sequences of sizes, that are not whole and at least 1."""
     for name, value in sizes.items():
         for size in value if isinstance(value, Sequence) else (value,):
-            if not isinstance(size, int) or size < 1:
-                raise ValueError(f"{name}={value!r} must be whole and at least 1")
+            checks.integer(name, size)

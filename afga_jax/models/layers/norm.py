@@ -20,10 +20,10 @@ def gelu_norm(inputs: Array, scale: Array, bias: Array, epsilon: float = 1e-5):
     function is what a GELU costs.
 
     Args:
-      inputs: `[..., channels]`.
-      scale: γ, `[channels]`.
-      bias: β, `[channels]`.
-      epsilon: ε.
+      inputs: Values x, `[..., channels]`.
+      scale: Factors γ, `[channels]`.
+      bias: Summands β, `[channels]`.
+      epsilon: Number ε that is added to the variance.
 
     Returns:
       y, μ and σ². No gradient flows through μ and σ²: they feed running statistics.

@@ -30,13 +30,13 @@ def max_pool(
     Of equal pixels the first one, row by row, receives the gradient.
 
     Args:
-      inputs: `[batch, height, width, channels]`, floating point.
+      inputs: Images x, floating point, `[batch, height, width, channels]`.
       window: Height and width of the window.
-      strides: Of both axes; None: the window.
+      strides: Steps s of the window along both axes; None: its height and width.
       padding: "SAME", "VALID", or ((top, bottom), (left, right)).
 
     Returns:
-      `[batch, out height, out width, channels]`.
+      Images y, `[batch, out height, out width, channels]`.
     """
     steps = tuple(window if strides is None else strides)
     pads = explicit_padding(inputs.shape[1:3], window, steps, padding)

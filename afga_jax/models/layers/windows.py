@@ -11,7 +11,7 @@ from jax import lax
 from afga_jax.models.layers.boundary import materialise
 from afga_jax.typing import Array
 
-# Of an image's two axes; of the ends of each.
+# A number for each of an image's two axes; for both ends of each axis.
 Pair = tuple[int, ...]
 Pads = tuple[Pair, ...]
 LAYOUT = ("NHWC", "HWIO", "NHWC")
@@ -27,14 +27,14 @@ def by_platform(native: Forward, forward: Forward, backward: Backward) -> Forwar
     """A layer with a kernel: native on accelerators, written by hand on CPU.
 
     Args:
-      native: From inputs and kernel, with `strides` and explicit `padding` by name, to
-        outputs. Accelerators use it with its automatic gradient.
-      forward: The same on CPU.
-      backward: On CPU from inputs, kernel and the outputs' gradient to the gradients
-        of inputs and kernel.
+      native: Function of inputs and kernel, with `strides` and explicit `padding` by
+        name. Accelerators use it with its automatic gradient.
+      forward: Function that computes the same on CPU.
+      backward: Function that computes on CPU, from inputs, kernel and the outputs'
+        gradient, the gradients of inputs and kernel.
 
     Returns:
-      The layer, of inputs, kernel, strides and named or explicit padding.
+      Function of inputs, kernel, strides and named or explicit padding.
     """
 
     @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
@@ -111,12 +111,12 @@ def pad(images: Array, pads: Pads, spread: Pair = (1, 1), value: float = 0) -> A
 
 
 def taps(window: Pair) -> Iterable[Pair]:
-    """The places of a window, row by row."""
+    """The positions in a window, row by row."""
     return product(range(window[0]), range(window[1]))
 
 
 def out_size(padded: Pair, window: Pair, strides: Pair) -> Pair:
-    """How often a window fits."""
+    """Number of windows that fit along each axis."""
     return tuple(
         (n - k) // s + 1 for n, k, s in zip(padded, window, strides, strict=True)
     )

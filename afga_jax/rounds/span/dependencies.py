@@ -16,9 +16,8 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse
 
-from afga_jax import stencil
-from afga_jax.mixing import AmongSelected, Every, NoMixing, WithinClusters
-from afga_jax.participation import Plan
+from afga_jax.gossip import stencil
+from afga_jax.population.sampling import Plan
 from afga_jax.recipe import Recipe
 
 
@@ -28,15 +27,16 @@ class Graph(NamedTuple):
     Readers are numbered: first the tasks, by step, then the uploads.
 
     Attributes:
-      step: Of each task, `[tasks]`.
-      client: Of each task, `[tasks]`.
-      uploads: Client ids, `[uploads]`; the number of clients is padding.
-      first: Where a reader's reads begin, `[readers + 1]`.
-      task: What is read, `[reads]`.
-      weight: With which weight, `[reads]`.
-      place: Where a task's client stands among its neighbours, `[tasks]`: tasks that
-        are close read each other.
-      planned: Gradients that a deployment would compute.
+      step: Local step of each task, `[tasks]`.
+      client: Client id of each task, `[tasks]`.
+      uploads: Ids of the clients that upload; the number of clients is padding,
+        `[uploads]`.
+      first: Number of the first read of each reader, `[readers + 1]`.
+      task: Task that each read reads, `[reads]`.
+      weight: Weight of that task's increment in the reader's model, `[reads]`.
+      position: Position of each task's client among its neighbours, `[tasks]`: tasks
+        that are close read each other.
+      planned: Number of gradients that a deployment would compute.
     """
 
     step: np.ndarray
@@ -45,7 +45,7 @@ class Graph(NamedTuple):
     first: np.ndarray
     task: np.ndarray
     weight: np.ndarray
-    place: np.ndarray
+    position: np.ndarray
     planned: int
 
 
@@ -53,25 +53,15 @@ class Finder:
     """Finds the graph of any plan of one recipe; what all plans share is kept.
 
     Args:
-      recipe: Any with a server and linear mixing.
-      stateful: The local optimizer has state, so a gradient also needs the client's
-        gradients before it.
+      recipe: An algorithm with a server and linear mixing.
+      stateful: Whether the local optimizer has state: then a gradient also needs the
+        client's gradients before it.
     """
 
     def __init__(self, recipe: Recipe, *, stateful: bool = False):
         self._recipe = recipe
         self._stateful = stateful
         self._stencil: stencil.Stencil | None = None
-        self._static: scipy.sparse.csr_array | None = None
-
-    @property
-    def cumulative(self) -> bool:
-        """Whether a task's row holds all that its client has done so far.
-
-        Without mixing a model is the client's own, so it is read as one row in place of
-        one increment for each step.
-        """
-        return isinstance(self._recipe.mixing, NoMixing)
 
     def graph(self, plan: Plan, cycle: int = 0) -> Graph:
         """The graph of a cycle; the plan's arrays are NumPy's."""
@@ -80,16 +70,16 @@ class Finder:
         step, client = _tasks(np.asarray(part.active), num_clients)
         uploads = np.asarray(part.upload).reshape(-1)
         before = _before(step, client) if self._stateful else None
-        grid = stencil.grid_of(self._recipe.mixing, len(part.active))
-        if self.cumulative:
-            found = _chains(step, client, uploads)
+        grid = self._recipe.mixing.grid(np.ones(len(part.active), bool))
+        if not self._recipe.mixing.mixes:
+            reads = _chains(step, client, uploads)
         elif grid is not None:
             if self._stencil is None:
                 self._stencil = stencil.Stencil(grid, self._recipe.mix_first)
-            found = self._stencil.reads(step, client, uploads, num_clients, before)
+            reads = self._stencil.reads(step, client, uploads, num_clients, before)
         else:
-            found = self._by_matrices(plan, cycle, step, client, uploads)
-        kept, reader, task, weight, place = found
+            reads = self._by_matrices(plan, cycle, step, client, uploads)
+        kept, reader, task, weight, position = reads
         if self._stateful:
             reader, task, weight = _in_order(
                 _before(step[kept], client[kept]), reader, task, weight
@@ -105,7 +95,7 @@ class Finder:
             first,
             task[order],
             weight[order],
-            place,
+            position,
             len(step),
         )
 
@@ -113,17 +103,19 @@ class Finder:
         """Backwards through the steps: sparse rows of what each reader still reads."""
         mixing, num_clients = self._recipe.mixing, self._recipe.clustering.num_clients
         steps = plan.cycles.active.shape[1]
-        ids = _universe(mixing, plan, cycle, client, uploads, num_clients)
+        ids = mixing.involved(plan, cycle, np.concatenate([client, uploads]))
+        ids = np.arange(num_clients) if ids is None else np.unique(ids)
+        ids = ids[ids < num_clients]
         column = lambda of: np.searchsorted(ids, of)  # noqa: E731
         real = np.flatnonzero(uploads < num_clients)
         # Readers are known by their task's number; uploads come after all tasks.
         readers = len(step) + real
         rows = _units(column(uploads[real]), len(ids))
-        found, later = [], np.zeros(len(ids), bool)
+        reads, later = [], np.zeros(len(ids), bool)
         for t in range(steps - 1, -1, -1):
             here = np.flatnonzero(step == t)
             at = column(client[here])
-            matrix = self._matrix(plan, t, cycle, ids)
+            matrix = mixing.sparse(plan, t, cycle, ids)
             if not self._recipe.mix_first and matrix is not None:
                 rows = rows @ matrix
             read = rows[:, at].tocoo()
@@ -132,39 +124,18 @@ class Finder:
             if self._stateful:
                 needed |= later[at]
             later[at[needed]] = True
-            found.append((readers[read.row], here[read.col], read.data))
+            reads.append((readers[read.row], here[read.col], read.data))
             if self._recipe.mix_first and matrix is not None:
                 rows = rows @ matrix
             rows = scipy.sparse.vstack([rows, _units(at[needed], len(ids))], "csr")
             readers = np.concatenate([readers, here[needed]])
-        reader, task, weight = map(np.concatenate, zip(*found, strict=True))
+        reader, task, weight = map(np.concatenate, zip(*reads, strict=True))
         kept = np.sort(readers[readers < len(step)])
         number = np.full(len(step) + len(uploads), -1)
         number[kept] = np.arange(len(kept))
         number[len(step) :] = len(kept) + np.arange(len(uploads))
         # Without neighbours on a line, tasks are taken step by step.
         return kept, number[reader], number[task], weight, np.zeros(len(kept), np.int64)
-
-    def _matrix(self, plan, step, cycle, ids) -> scipy.sparse.csr_array | None:
-        mixing = self._recipe.mixing
-        if isinstance(mixing, Every):
-            if (step + 1) % mixing.period:
-                return None
-            mixing = mixing.mixing
-        if isinstance(mixing, NoMixing):
-            return None
-        if isinstance(mixing, AmongSelected):
-            return _rings(plan.cycle(cycle), step, ids, mixing.num_clients)
-        if isinstance(mixing, WithinClusters) and len(plan.clusters) == 1:
-            if self._static is None:
-                self._static = _within(mixing)
-            return self._static
-        matrix = np.asarray(mixing.at(plan, step, cycle).matrix(), np.float64)
-        holders = mixing.rows(plan, cycle)
-        if holders is not None:
-            order = np.argsort(np.asarray(holders), kind="stable")[: len(ids)]
-            matrix = matrix[np.ix_(order, order)]
-        return scipy.sparse.csr_array(matrix)
 
 
 def _before(step: np.ndarray, client: np.ndarray) -> np.ndarray:
@@ -193,7 +164,11 @@ def _in_order(before: np.ndarray, reader, task, weight):
 
 
 def _chains(step: np.ndarray, client: np.ndarray, uploads: np.ndarray):
-    """Without mixing: a task reads its client's last one, an upload the very last."""
+    """Without mixing: a task reads its client's last one, an upload the very last.
+
+    A model is then the client's own, so a task's row holds all that its client has done
+    so far, and is read in place of one increment for each step.
+    """
     kept = np.flatnonzero(np.isin(client, uploads))
     step, client = step[kept], client[kept]
     before = _before(step, client)
@@ -204,64 +179,22 @@ def _chains(step: np.ndarray, client: np.ndarray, uploads: np.ndarray):
     ends = np.flatnonzero(last)
     ends = ends[np.argsort(client[ends])]
     at = np.searchsorted(client[ends], uploads)
-    found = np.flatnonzero(at < len(ends))
-    found = found[client[ends[at[found]]] == uploads[found]]
-    reader = np.concatenate([reader, len(step) + found])
-    task = np.concatenate([task, ends[at[found]]])
+    upload = np.flatnonzero(at < len(ends))
+    upload = upload[client[ends[at[upload]]] == uploads[upload]]
+    reader = np.concatenate([reader, len(step) + upload])
+    task = np.concatenate([task, ends[at[upload]]])
     # Clients do not read each other, so all of a step before the next.
-    place = np.zeros(len(step), np.int64)
-    return kept, reader, task, np.ones(len(reader)), place
+    position = np.zeros(len(step), np.int64)
+    return kept, reader, task, np.ones(len(reader)), position
 
 
 def _tasks(active: np.ndarray, num_clients: int) -> tuple[np.ndarray, np.ndarray]:
     ids = np.asarray(active).reshape(len(active), -1)
-    step, place = np.nonzero(ids < num_clients)
-    return step, ids[step, place]
-
-
-def _universe(mixing, plan, cycle, client, uploads, num_clients) -> np.ndarray:
-    """The clients that matter, sorted; mixing does not lead out of them."""
-    inner = mixing.mixing if isinstance(mixing, Every) else mixing
-    if isinstance(inner, (AmongSelected, NoMixing)):
-        ids = np.unique(np.concatenate([client, uploads]))
-    else:
-        holders = inner.rows(plan, cycle)
-        ids = np.arange(num_clients) if holders is None else np.sort(holders)
-    return ids[ids < num_clients]
-
-
-def _within(mixing: WithinClusters) -> scipy.sparse.csr_array:
-    """All clusters' matrices as one, by client id."""
-    blocks = [scipy.sparse.coo_array(kernel.matrix()) for kernel in mixing.kernels]
-    matrix = scipy.sparse.block_diag(blocks, "coo")
-    table = mixing.clustering.table()
-    ids = np.concatenate(
-        [row[:size] for row, size in zip(table, mixing.clustering.sizes, strict=True)]
-    )
-    entries = (matrix.data, (ids[matrix.row], ids[matrix.col]))
-    return scipy.sparse.csr_array(entries, shape=matrix.shape)
+    step, column = np.nonzero(ids < num_clients)
+    return step, ids[step, column]
 
 
 def _units(columns: np.ndarray, width: int) -> scipy.sparse.csr_array:
     count = len(columns)
     ones = (np.ones(count), columns, np.arange(count + 1))
     return scipy.sparse.csr_array(ones, shape=(count, width))
-
-
-def _rings(part, step: int, ids: np.ndarray, num_clients: int):
-    """A ring over the selected of each group; everybody else keeps its model."""
-    keeps = np.ones(len(ids), bool)
-    entries = []
-    for group in np.asarray(part.active[step]):
-        at = np.searchsorted(ids, group[group < num_clients])
-        if len(at) < 2:
-            continue
-        keeps[at] = False
-        moves = (0, 1) if len(at) == 2 else (-1, 0, 1)
-        share = np.full(len(at), 1 / len(moves))
-        entries += [(at, np.roll(at, -move), share) for move in moves]
-    still = np.flatnonzero(keeps)
-    entries.append((still, still, np.ones(len(still))))
-    rows, columns, weights = map(np.concatenate, zip(*entries, strict=True))
-    shape = (len(ids), len(ids))
-    return scipy.sparse.csr_array((weights, (rows, columns)), shape=shape)

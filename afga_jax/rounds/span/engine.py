@@ -14,15 +14,13 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from afga_jax import cycle as cycles
-from afga_jax import rows
-from afga_jax.aggregate import server_step
-from afga_jax.cycle import Cycle
-from afga_jax.mixing import NoMixing
+from afga_jax import trees
 from afga_jax.recipe import FederatedState, Model, Recipe, RoundInfo
-from afga_jax.schedule import Schedule
+from afga_jax.rounds import client_step, server_step
+from afga_jax.rounds.cycle import Cycle
+from afga_jax.rounds.span.schedule import Schedule
+from afga_jax.rounds.update_rows import over_clients, over_lanes
 from afga_jax.typing import Array, PyTree
-from afga_jax.update_rows import over_clients, over_lanes
 
 # Increments that are added in one pass over a model.
 _TOGETHER = 8
@@ -33,7 +31,7 @@ def reason_against(recipe: Recipe, params: PyTree) -> str | None:
 
     Args:
       recipe: The algorithm.
-      params: Or their shapes.
+      params: The model's parameters, or their shapes.
     """
     if recipe.server is None:
         return "without a server models persist, so a round has no common start"
@@ -52,23 +50,25 @@ def run_cycle(cycle: Cycle, schedule: Schedule) -> tuple[FederatedState, RoundIn
     rest alike.
     """
     recipe, state, mesh = cycle.recipe, cycle.state, cycle.mesh
-    cumulative = isinstance(recipe.mixing, NoMixing)
+    cumulative = not recipe.mixing.mixes
     start, unravel = ravel_pytree(Model(state.params, state.stats, ()))
     clients = len(schedule.memory_client)
-    controls = rows.take(state.controls, schedule.memory_client)
-    memories = cycles.fresh(recipe, state.params, state.stats, controls, clients)[1]
+    controls = trees.take(state.controls, schedule.memory_client)
+    memories = client_step.fresh(recipe, state.params, state.stats, controls, clients)[
+        1
+    ]
     # The last row takes what padding writes.
     table = jnp.zeros((schedule.rows + 1, len(start)), start.dtype)
     uploads = jnp.zeros((len(schedule.upload), len(start)), start.dtype)
     reads = (schedule.read_row, schedule.read_weight)
-    copied = (cycles.copied_data(cycle), cycle.shared, start)
+    copied = (client_step.copied_data(cycle), cycle.shared, start)
 
     @jax.jit  # Traced once, for the shapes of the results and for the loop.
     def step(inputs, copied):
         client, step, change, memory, batch = inputs
         data, shared, start = copied
         model = unravel(start + change)
-        increment, *rest = cycles.step_client(
+        increment, *rest = client_step.step_client(
             cycle.given(shared), step, client, model, memory, batch, data, client
         )
         increment = increment._replace(shared=())
@@ -82,7 +82,7 @@ def run_cycle(cycle: Cycle, schedule: Schedule) -> tuple[FederatedState, RoundIn
     def slot(number, carry):
         table, uploads, memories, sums = carry
         at = jax.tree.map(lambda x: x[number], _lanes(schedule))
-        batches = cycles.sent_batches(cycle, at[1], at[0])
+        batches = client_step.sent_batches(cycle, at[1], at[0])
 
         def run(lanes, table, memories, reads, copied):
             (client, of_step, _, memory, first, count), batches = lanes
@@ -90,7 +90,7 @@ def run_cycle(cycle: Cycle, schedule: Schedule) -> tuple[FederatedState, RoundIn
                 client,
                 of_step,
                 _form(reads, table, first, count),
-                rows.take(memories, memory),
+                trees.take(memories, memory),
                 batches,
             )
             # Padding comes last in a slot; with one lane there is none.
@@ -98,7 +98,7 @@ def run_cycle(cycle: Cycle, schedule: Schedule) -> tuple[FederatedState, RoundIn
             several = schedule.client.shape[1] > 1
             chunk = cycle.execution.chunk
             return over_clients(
-                lambda one: step(one, copied),
+                lambda inputs: step(inputs, copied),
                 inputs,
                 chunk=chunk,
                 count=real if several else None,
@@ -109,7 +109,7 @@ def run_cycle(cycle: Cycle, schedule: Schedule) -> tuple[FederatedState, RoundIn
         )
         row, memory = at[2:4]
         table = _write(table, row, increments)
-        memories = rows.put(memories, memory, memory_now)
+        memories = trees.put(memories, memory, memory_now)
         sums = jax.tree.map(lambda a, x: a + x.sum(0), sums, tuple(measured))
         uploads = jax.lax.fori_loop(
             schedule.finished[number],
@@ -119,21 +119,25 @@ def run_cycle(cycle: Cycle, schedule: Schedule) -> tuple[FederatedState, RoundIn
         )
         return table, uploads, memories, sums
 
-    one = jax.tree.map(lambda x: x[0], memories)
+    memory = jax.tree.map(lambda x: x[0], memories)
     batch = jax.eval_shape(
-        lambda at: jax.tree.map(lambda x: x[0], cycles.sent_batches(cycle, at, at)),
+        lambda at: jax.tree.map(
+            lambda x: x[0], client_step.sent_batches(cycle, at, at)
+        ),
         jnp.zeros(1, jnp.int32),
     )
-    zero = _no_sums(step, (jnp.int32(0), jnp.int32(0), start, one, batch), copied)
+    zero = _no_sums(step, (jnp.int32(0), jnp.int32(0), start, memory, batch), copied)
     carry = (table, uploads, memories, zero)
     _, uploads, memories, sums = jax.lax.fori_loop(0, schedule.slots, slot, carry)
-    memories = rows.take(memories, schedule.upload_memory)
+    memories = trees.take(memories, schedule.upload_memory)
     ids = cycle.plan.cycle(cycle.number).upload.reshape(-1)
-    weights = cycles.weights_of(cycle)
-    state, moved = server_step(recipe, state, ids, weights, uploads, memories)
-    moved |= cycles.idle_uploads(cycle, reached(schedule))
+    weights = server_step.upload_weights(cycle)
+    state, diagnostics = server_step.apply(
+        recipe, state, ids, weights, uploads, memories
+    )
+    diagnostics |= server_step.idle_uploads(cycle, reached(schedule))
     needed = (schedule.client < recipe.clustering.num_clients).sum(dtype=jnp.int32)
-    return state, cycles.info(sums, needed, schedule.planned, moved)
+    return state, server_step.info(sums, needed, schedule.planned, diagnostics)
 
 
 def reached(schedule: Schedule) -> Array:
@@ -143,7 +147,7 @@ def reached(schedule: Schedule) -> Array:
 
 
 def _lanes(schedule: Schedule) -> tuple[Array, ...]:
-    """What there is for every lane of every slot, `[slots, width]`."""
+    """The schedule's arrays of one value per lane of a slot, `[slots, width]`."""
     return (
         schedule.client,
         schedule.step,
@@ -162,14 +166,14 @@ def _form(
     Args:
       reads: Rows that are read and their weights, `[reads]` each.
       table: Increments, `[rows, d]`.
-      first: Where a lane's reads begin, `[lanes]`.
-      count: How many they are, `[lanes]`.
+      first: Number of the first read of each lane, `[lanes]`.
+      count: Number of reads of each lane, `[lanes]`.
     """
     read_row, read_weight = reads
 
     def more(number, total):
-        for place in range(_TOGETHER):
-            at = number * _TOGETHER + place
+        for offset in range(_TOGETHER):
+            at = number * _TOGETHER + offset
             row = read_row.at[first + at].get(mode="clip")
             weight = read_weight.at[first + at].get(mode="clip")
             weight = jnp.where(at < count, weight, 0).astype(table.dtype)[:, None]
@@ -210,7 +214,7 @@ def _write(table: Array, row: Array, increments: PyTree) -> Array:
 
 
 def _upload(schedule: Schedule, reads, table: Array, number: Array, uploads: Array):
-    """Forms one upload's change and puts it in its place."""
+    """Forms one upload and puts it into its row."""
     first, count = schedule.upload_first[number], schedule.upload_count[number]
     formed = _form(reads, table, first[None], count[None])
     return uploads.at[schedule.upload[number]].set(formed[0], mode="drop")

@@ -1,11 +1,11 @@
 """When each needed gradient of a round runs, and in which row its increment is kept.
 
-A round is a graph of gradients (`graph`), known from its plan. A *schedule* puts them
-into slots: each slot runs up to `width` gradients side by side, whatever local step
-they belong to, as soon as all that they read exists. Among those that could run, the
-one furthest back along the sweep through the clients goes first, so that a
-neighbourhood is finished before the next is begun and few increments are alive at a
-time. A row is used again after its last reader.
+A round is a `Graph` of gradients, known from its plan. A *schedule* puts them into
+slots: each slot runs up to `width` gradients side by side, whatever local step they
+belong to, as soon as all that they read exists. Among those that could run, the one
+furthest back along the sweep through the clients goes first, so that a neighbourhood is
+finished before the next is begun and few increments are alive at a time. A row is used
+again after its last reader.
 
 NumPy on the host; `pad` makes arrays of fixed sizes for the compiled engine.
 """
@@ -16,17 +16,17 @@ from typing import NamedTuple
 import numpy as np
 from flax import struct
 
-from afga_jax.graph import Graph
+from afga_jax.rounds.span.dependencies import Graph
 
 
 class Sizes(NamedTuple):
     """How large a schedule is, or, as a capacity, may be.
 
     Attributes:
-      slots: One after another.
-      rows: Increments alive at a time.
-      reads: Increments read in all.
-      memories: Clients that keep an optimizer state or a control.
+      slots: Number of slots, which run one after another.
+      rows: Largest number of increments that are alive at a time.
+      reads: Number of reads of all tasks and uploads.
+      memories: Number of clients that keep an optimizer state or a control.
     """
 
     slots: int
@@ -37,27 +37,29 @@ class Sizes(NamedTuple):
 
 @struct.dataclass
 class Schedule:
-    """What the span engine runs in one cycle, `[...]` padded to a capacity.
+    """What the span engine runs in one cycle, padded to a capacity.
 
     Attributes:
-      slots: How many are real.
-      client: Of each lane of each slot, `[slots, width]`; padding is the number of
+      slots: Number of slots that are no padding.
+      client: Client id of each lane, `[slots, width]`; padding is the number of
         clients.
-      step: The local step that it belongs to, `[slots, width]`.
-      row: Where its increment goes, `[slots, width]`; padding is past the last row.
-      memory: Where the client's memory is, `[slots, width]`.
-      first: Where its reads begin, `[slots, width]`.
-      count: How many they are, `[slots, width]`.
-      read_row: Rows that are read, `[reads]`.
-      read_weight: And their weights, `[reads]`.
-      finished: Uploads that are complete before a slot, `[slots + 1]`.
-      upload: Their places among the uploads, in that order, `[uploads]`.
-      upload_first: Where an upload's reads begin, `[uploads]`, in that order.
-      upload_count: How many they are.
-      upload_memory: Where the uploading clients' memories are, `[uploads]`, as planned.
-      memory_client: Whose memory it is, `[memories]`.
-      planned: Gradients that a deployment would compute.
-      rows: Of the table of increments; a static size.
+      step: Local step of each lane's gradient, `[slots, width]`.
+      row: Row of the table that takes each lane's increment, `[slots, width]`; padding
+        is past the last row.
+      memory: Row of each lane's client among the memories, `[slots, width]`.
+      first: Number of the first read of each lane, `[slots, width]`.
+      count: Number of reads of each lane, `[slots, width]`.
+      read_row: Row of the table that each read reads, `[reads]`.
+      read_weight: Weight of each read, `[reads]`.
+      finished: Number of uploads that are complete before each slot, `[slots + 1]`.
+      upload: Numbers of the uploads in the order of their completion, `[uploads]`.
+      upload_first: Number of the first read of each upload, in that order, `[uploads]`.
+      upload_count: Number of reads of each upload, in that order, `[uploads]`.
+      upload_memory: Row of each upload's client among the memories, in the plan's
+        order, `[uploads]`.
+      memory_client: Client id of each memory, `[memories]`.
+      planned: Number of gradients that a deployment would compute.
+      rows: Number of rows of the table of increments; static.
     """
 
     slots: np.ndarray
@@ -83,11 +85,11 @@ class Timetable(NamedTuple):
     """A graph's tasks in slots, before it is padded.
 
     Attributes:
-      slot: Of each task.
-      lane: Its place in the slot.
-      row: Where its increment is kept.
-      done: The slot after which an upload is complete; −1: it reads nothing.
-      sizes: What it takes.
+      slot: Slot of each task, `[tasks]`.
+      lane: Lane of each task in its slot, `[tasks]`.
+      row: Row of the table that keeps each task's increment, `[tasks]`.
+      done: Slot after which each upload is complete, `[uploads]`; −1: it reads nothing.
+      sizes: Numbers of slots, rows, reads and memories that this takes.
     """
 
     slot: np.ndarray
@@ -172,17 +174,17 @@ def _slots(graph: Graph, width: int) -> tuple[np.ndarray, np.ndarray]:
     readers = reader[order].tolist()
     begin = np.searchsorted(reads[order], np.arange(tasks + 1)).tolist()
     waits = np.diff(graph.first[: tasks + 1]).tolist()
-    # Along the sweep a task reads only what lies behind it: place + step grows.
+    # Along the sweep a task reads only what lies behind it: position + step grows.
     ranks = np.empty(tasks, np.int64)
-    ranks[np.lexsort((graph.step, graph.place + graph.step))] = np.arange(tasks)
+    ranks[np.lexsort((graph.step, graph.position + graph.step))] = np.arange(tasks)
     rank = ranks.tolist()
     ready = [(rank[task], task) for task in range(tasks) if not waits[task]]
     heapq.heapify(ready)
     slot, lane, now = [0] * tasks, [0] * tasks, 0
     while ready:
-        ran = [heapq.heappop(ready)[1] for _ in range(min(width, len(ready)))]
-        for place, task in enumerate(ran):
-            slot[task], lane[task] = now, place
+        batch = [heapq.heappop(ready)[1] for _ in range(min(width, len(ready)))]
+        for number, task in enumerate(batch):
+            slot[task], lane[task] = now, number
             for other in readers[begin[task] : begin[task + 1]]:
                 waits[other] -= 1
                 if not waits[other]:

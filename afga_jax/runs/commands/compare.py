@@ -19,15 +19,16 @@ from typing import Any
 
 from absl import flags as absl_flags
 
-from afga_jax import ALGORITHMS, checks, record, report
-from afga_jax.platform import on_cpu
-from afga_jax.record import Run, write_text
-from afga_jax.report import curves_file
-from afga_jax.settings import resolve
-from experiments import command, cores, flags, runner
-from experiments.folder import RUNS
-from experiments.progress import Display
-from experiments.training import Diverged
+from afga_jax import checks
+from afga_jax.algorithms import ALGORITHMS
+from afga_jax.mesh import on_cpu
+from afga_jax.runs import command, devices, flags, record, report, runner
+from afga_jax.runs.folder import RUNS
+from afga_jax.runs.loop import Diverged
+from afga_jax.runs.progress import Display
+from afga_jax.runs.record import Run, write_text
+from afga_jax.runs.report import curves_file
+from afga_jax.runs.settings import resolve
 
 DATASET = "cifar10"
 
@@ -61,9 +62,9 @@ def train(
     """Runs each algorithm with the same choices, or what is left of it.
 
     Args:
-      algorithms: Names.
+      algorithms: Names of the algorithms.
       given: The user's choices by the names of `Config`.
-      out: Each run's folder is below.
+      out: The folder that holds the runs' folders.
 
     Returns:
       The runs, and whether one of them diverged.
@@ -115,8 +116,7 @@ def _runs(words: Sequence[str]) -> list[Run]:
 
 def _read(arguments: Sequence[str]) -> tuple[list[str], list[str], dict[str, Any]]:
     """Folders, algorithms, and the user's choices."""
-    values = absl_flags.FlagValues()
-    flags.define(values)
+    values = flags.define()
     absl_flags.DEFINE_list(
         "algos", [], "Algorithms to run and compare.", flag_values=values
     )
@@ -130,7 +130,7 @@ def _read(arguments: Sequence[str]) -> tuple[list[str], list[str], dict[str, Any
     except ValueError as error:
         raise command.UsageError(str(error)) from error
     given.pop("resume", None)
-    cores.use(cores.wanted(given))
+    devices.use(devices.wanted(given))
     return folders, algorithms, given
 
 
@@ -148,7 +148,3 @@ def _check_form(folders: list[str], algorithms: list[str], given: dict) -> None:
             f"--{unused[0]} has no effect on runs that are there: leave it out, or "
             "give --algos instead of folders."
         )
-
-
-if __name__ == "__main__":
-    main()

@@ -8,89 +8,57 @@ Exit code 0: done; 1: a data set is missing, damaged or cannot be fetched, said 
 line; 2: the command was not understood.
 """
 
-import dataclasses
 import os
 import sys
 from collections.abc import Sequence
 
-from absl import app, flags
+from afga_jax.data.store import catalog, sources
+from afga_jax.data.store.catalog import DataError
+from afga_jax.runs import command, flags
+from afga_jax.runs.config import Field, fields
 
-from afga_jax.data import catalog, sources
-from afga_jax.data.catalog import DataError
-from experiments.command import plain_notes
-
-_FIELDS = dataclasses.fields(sources.Access)
+_FIELDS = (
+    *(f for f in fields("data") if f.name in ("data_dir", "cache_dir", "offline")),
+    Field("timeout", float, 30.0, "data", "Seconds to wait for a server's answer."),
+    Field("attempts", int, 4, "data", "Attempts for each download."),
+)
 _USAGE = "python -m experiments.data [list | fetch NAME... | verify NAME...]"
 
 
-def execute(command: str, names: Sequence[str], access: sources.Access) -> int:
-    """Runs one command.
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Ends the program with the command's exit code."""
+    sys.exit(command.execute(data, arguments))
+
+
+def data(arguments: Sequence[str]) -> int:
+    """The command; returns its exit code."""
+    values = flags.define(_FIELDS)
+    try:
+        words = flags.parse(arguments, values, usage=__doc__, words=True, known=_FIELDS)
+    except ValueError as error:
+        raise command.UsageError(str(error)) from error
+    verb, *names = words or ["list"]
+    return execute(verb, names, sources.Access(**flags.given(values, _FIELDS)))
+
+
+def execute(verb: str, names: Sequence[str], access: sources.Access) -> int:
+    """Does one thing with data sets.
 
     Args:
-      command: `list`, `fetch` or `verify`.
+      verb: `list`, `fetch` or `verify`.
       names: The data sets that it is about.
-      access: Where they may come from.
+      access: Where data sets may come from.
 
     Returns:
       The exit code.
     """
-    if command not in _COMMANDS or (command == "list") != (not names):
-        print(f"error: usage: {_USAGE}", file=sys.stderr)
-        return 2
+    if verb not in _VERBS or (verb == "list") != (not names):
+        raise command.UsageError(f"usage: {_USAGE}")
     try:
-        return _COMMANDS[command](names, access)
-    except DataError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+        return _VERBS[verb](names, access)
     except KeyboardInterrupt:
-        print("\nstopped; nothing half-fetched is left.", file=sys.stderr)
+        command.say("\nstopped; nothing half-fetched is left.")
         return 130
-
-
-def define_flags(values: flags.FlagValues) -> None:
-    """Defines the flags: not on import, since other programs use these names too."""
-    flags.DEFINE_string(
-        "data_dir", None, "Folder of TFDS's sets; or TFDS_DATA_DIR.", values
-    )
-    flags.DEFINE_string(
-        "cache_dir", None, "Folder of decoded sets; or AFGA_CACHE_DIR.", values
-    )
-    flags.DEFINE_bool(
-        "offline", None, "Leave the network alone; or AFGA_OFFLINE=1.", values
-    )
-    flags.DEFINE_float(
-        "timeout", 30.0, "Seconds to wait for a server's answer.", flag_values=values
-    )
-    flags.DEFINE_integer(
-        "attempts", 4, "Attempts for each download.", flag_values=values
-    )
-
-
-def main(arguments: Sequence[str], values: flags.FlagValues = flags.FLAGS) -> int:
-    """Runs the command line.
-
-    Args:
-      arguments: The program's name and what is left beside the flags.
-      values: The flags.
-
-    Returns:
-      The exit code.
-    """
-    command, *names = arguments[1:] or ["list"]
-    given = {field.name: values[field.name].value for field in _FIELDS}
-    try:
-        access = sources.Access(**given)
-    except DataError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return execute(command, names, access)
-
-
-def run() -> None:
-    """Entry point of the command line."""
-    define_flags(flags.FLAGS)
-    plain_notes()
-    app.run(main)
 
 
 def _list(names: Sequence[str], access: sources.Access) -> int:
@@ -123,7 +91,7 @@ def _verify(names: Sequence[str], access: sources.Access) -> int:
                 print(f"{spec.name}: whole: {line}")
         except DataError as error:
             failures += 1
-            print(f"error: {error}", file=sys.stderr)
+            command.say(f"error: {error}")
     return 1 if failures else 0
 
 
@@ -131,7 +99,7 @@ def _where(status: sources.Status) -> str:
     if status.where is not None:
         return str(status.where)
     sizes = [original.size for original in status.download]
-    total = "size not registered" if None in sizes else _size(sum(sizes))
+    total = "size not registered" if None in sizes else _size(sum(filter(None, sizes)))
     urls = [original.urls[0] for original in status.download]
     if len(urls) == 1:
         download = f"{total}: {urls[0]}"
@@ -144,7 +112,4 @@ def _size(number: int) -> str:
     return f"{number / 1e6:,.1f} MB" if number else "-"
 
 
-_COMMANDS = {"list": _list, "fetch": _fetch, "verify": _verify}
-
-if __name__ == "__main__":
-    run()
+_VERBS = {"list": _list, "fetch": _fetch, "verify": _verify}

@@ -32,14 +32,23 @@ from typing import Any, NamedTuple
 
 from absl import flags as absl_flags
 
-from afga_jax import record, report
-from afga_jax.platform import on_cpu
-from afga_jax.record import write_text
-from experiments import command, cores, flags, papers, runner, sweep, together
-from experiments.folder import RUNS
-from experiments.papers import cells, estimate, figures, hours, tables, tuning
-from experiments.papers.cells import Entry
-from experiments.papers.declaration import Declaration, Study
+from afga_jax.mesh import on_cpu
+from afga_jax.runs import (
+    command,
+    devices,
+    flags,
+    papers,
+    record,
+    report,
+    runner,
+    together,
+)
+from afga_jax.runs.commands import sweep
+from afga_jax.runs.folder import RUNS
+from afga_jax.runs.papers import cells, estimate, hours, presentation
+from afga_jax.runs.papers.cells import Entry
+from afga_jax.runs.papers.declaration import Declaration, Study
+from afga_jax.runs.record import write_text
 
 _OWN = {
     "list": "Print the names.",
@@ -52,15 +61,16 @@ class Asked(NamedTuple):
     """A command line.
 
     Attributes:
-      names: What to make.
+      names: The tables and figures to make.
       chosen: The user's choices for all runs.
-      scale: The size.
+      scale: The size of all runs.
       out: The folder of all that is written.
       only: A regular expression for lines; empty: all.
-      dry_run: Only show what would run.
-      tune: Sweep the rates.
-      flags: As they were given.
-      accelerator: Whether there is one.
+      dry_run: Whether to show only what would run.
+      tune: Whether the rates are searched for.
+      program: How the command was started.
+      flags: The flags as they were given.
+      accelerator: Whether this machine has one.
     """
 
     names: list[str]
@@ -70,6 +80,7 @@ class Asked(NamedTuple):
     only: str
     dry_run: bool
     tune: bool
+    program: str
     flags: list[str]
     accelerator: bool
 
@@ -89,35 +100,35 @@ def paper(arguments: Sequence[str]) -> int:
         asked, lists = _read(arguments)
         wanted = [papers.find(name) for name in asked.names]
         # All of them before the first one runs: a mistake should not wait for hours.
-        plans = [_plan(one, asked) for one in wanted]
+        plans = [_plan(subject, asked) for subject in wanted]
     except ValueError as error:
         raise command.UsageError(str(error)) from error
     if lists:
         print(papers.listing())
         return 0
-    for one, plan in zip(wanted, plans, strict=True):
-        print(f"{one.name}: {one.title}", flush=True)
-        _announce(one, plan, asked)
+    for subject, plan in zip(wanted, plans, strict=True):
+        print(f"{subject.name}: {subject.title}", flush=True)
+        _announce(subject, plan, asked)
         if not asked.dry_run:
-            _make(one, plan, asked)
+            _make(subject, plan, asked)
     return 0
 
 
-def _make(one: Declaration | Study, plan: list[Entry], asked: Asked) -> None:
+def _make(subject: Declaration | Study, plan: list[Entry], asked: Asked) -> None:
     """Runs what is left and writes the files."""
-    out, started = asked.out / asked.scale / one.name, time.perf_counter()
+    out, started = asked.out / asked.scale / subject.name, time.perf_counter()
     out.mkdir(parents=True, exist_ok=True)
-    if isinstance(one, Study):
-        parts = one.write(asked.scale, out, asked.kept)
+    if isinstance(subject, Study):
+        parts = subject.write(asked.scale, out, asked.kept)
         seconds = time.perf_counter() - started
         notes = []
     else:
-        parts, seconds = _table(one, plan, asked, out)
-        notes = [f"- {note}" for note in one.notes]
+        parts, seconds = _table(subject, plan, asked, out)
+        notes = [f"- {note}" for note in subject.notes]
     parts = [
-        f"# {one.title}",
+        f"# {subject.title}",
         *parts,
-        "\n".join([*notes, *_about(asked, one, seconds)]),
+        "\n".join([*notes, *_about(asked, subject, seconds)]),
     ]
     text = "\n\n".join(part.strip() for part in parts) + "\n"
     write_text(out / "table.md", text)
@@ -127,7 +138,7 @@ def _make(one: Declaration | Study, plan: list[Entry], asked: Asked) -> None:
 
 
 def _table(
-    one: Declaration, plan: list[Entry], asked: Asked, out: Path
+    subject: Declaration, plan: list[Entry], asked: Asked, out: Path
 ) -> tuple[list[str], float]:
     """The parts of the text, and the seconds that all runs took."""
     runner.keep_programs(plan[0].cell.config)
@@ -135,28 +146,28 @@ def _table(
     spent = []
 
     def train(chosen, folder):
-        found = sweep.train(chosen, folder, side_by_side=width)
-        spent.extend(found)
-        return found
+        results = sweep.train(chosen, folder, side_by_side=width)
+        spent.extend(results)
+        return results
 
     if asked.tune:
-        plan = tuning.tuned(plan, asked.kept, lambda some: train(some, out / "tuning"))
+        plan = cells.tuned(plan, asked.kept, lambda some: train(some, out / "tuning"))
     results = train([entry.cell for entry in plan], out)
     pairs = [(entry, run) for entry, (_, run) in zip(plan, results, strict=True)]
     for line in {report.STAND_IN for _, run in pairs if report.stands_in(run)}:
         command.say(f"warning: {line}.")
-    write_text(out / "results.csv", tables.rows(pairs))
-    figures.draw(one, pairs, out / "figure.png")
-    parts = [tables.markdown(pairs, one.metrics)]
-    if one.accuracies:
-        parts.append(hours.table(pairs, one.accuracies[asked.scale]))
+    write_text(out / "results.csv", presentation.rows(pairs))
+    presentation.draw(subject, pairs, out / "figure.png")
+    parts = [presentation.markdown(pairs, subject.metrics)]
+    if subject.accuracies:
+        parts.append(hours.table(pairs, subject.accuracies[asked.scale]))
     each = {cell.folder: run.summary["wall_seconds"] for cell, run in spent}
     return parts, sum(each.values())
 
 
-def _about(asked: Asked, one: Declaration | Study, seconds: float) -> list[str]:
+def _about(asked: Asked, subject: Declaration | Study, seconds: float) -> list[str]:
     """How to make it again, what it took, and on what."""
-    again = shlex.join(["python", "-m", "experiments.paper", one.name, *asked.flags])
+    again = f"{asked.program} {shlex.join([subject.name, *asked.flags])}"
     versions = record.versions()
     return [
         f"- Command: `{again}`",
@@ -166,11 +177,11 @@ def _about(asked: Asked, one: Declaration | Study, seconds: float) -> list[str]:
     ]
 
 
-def _plan(one: Declaration | Study, asked: Asked) -> list[Entry]:
-    if isinstance(one, Study):
+def _plan(subject: Declaration | Study, asked: Asked) -> list[Entry]:
+    if isinstance(subject, Study):
         return []
     return cells.entries(
-        one,
+        subject,
         asked.scale,
         asked.chosen,
         asked.kept,
@@ -179,10 +190,10 @@ def _plan(one: Declaration | Study, asked: Asked) -> list[Entry]:
     )
 
 
-def _announce(one: Declaration | Study, plan: list[Entry], asked: Asked) -> None:
+def _announce(subject: Declaration | Study, plan: list[Entry], asked: Asked) -> None:
     """What is about to run, and how long it may take."""
-    if isinstance(one, Study):
-        print(one.size(asked.scale))
+    if isinstance(subject, Study):
+        print(subject.size(asked.scale))
         return
     if not (asked.dry_run or asked.scale == "paper"):
         return
@@ -190,7 +201,7 @@ def _announce(one: Declaration | Study, plan: list[Entry], asked: Asked) -> None
     wanted = [entry.cell for entry in plan]
     if asked.tune:
         methods = {cells.method(entry): entry for entry in plan}
-        wanted += [c for e in methods.values() for c in tuning.budget(e, asked.kept)]
+        wanted += [c for e in methods.values() for c in cells.budget(e, asked.kept)]
     for cell in {cell.folder: cell for cell in wanted}.values():
         done = sweep.finished(cell) is not None
         config, size = cell.config, estimate.operations(cell.config)
@@ -207,8 +218,7 @@ def _announce(one: Declaration | Study, plan: list[Entry], asked: Asked) -> None
 
 def _read(arguments: Sequence[str]) -> tuple[Asked, bool]:
     """The command line, and whether it asks for the names."""
-    values = absl_flags.FlagValues()
-    flags.define(values)
+    values = flags.define()
     for name, text in _OWN.items():
         absl_flags.DEFINE_bool(name, False, text, flag_values=values)
     absl_flags.DEFINE_string("only", "", "Only these lines.", flag_values=values)
@@ -218,7 +228,7 @@ def _read(arguments: Sequence[str]) -> tuple[Asked, bool]:
     if names == ["all"]:
         names = list(papers.NAMES)
     chosen = flags.given(values)
-    cores.use(cores.wanted(chosen))
+    devices.use(devices.wanted(chosen))
     accelerator = not on_cpu()
     scale = chosen.pop("scale", "paper" if accelerator else "small")
     out = Path(chosen.pop("out", RUNS / "paper"))
@@ -226,9 +236,5 @@ def _read(arguments: Sequence[str]) -> tuple[Asked, bool]:
     given = [text for text in arguments[1:] if text not in (*names, "all")]
     if "scale" not in flags.given(values):
         given.append(f"--scale={scale}")
-    own = (values.only, values.dry_run, values.tune, given)
+    own = (values.only, values.dry_run, values.tune, arguments[0], given)
     return Asked(names, chosen, scale, out, *own, accelerator), values.list
-
-
-if __name__ == "__main__":
-    main()

@@ -16,19 +16,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from afga_jax import record, report, settings
-from afga_jax.config import Config
-from afga_jax.experiment import from_config
-from afga_jax.platform import on_cpu
-from afga_jax.record import Run, write_text
-from afga_jax.report.layout import csv_lines
-from afga_jax.summary import merit
-from experiments import command, cores, engines, grid, runner, together
-from experiments.folder import RUNS
-from experiments.grid import Cell
-from experiments.programs import Programs
-from experiments.progress import Display, outcome, silent
-from experiments.training import Diverged
+from afga_jax.mesh import on_cpu
+from afga_jax.runs import (
+    command,
+    devices,
+    grid,
+    record,
+    report,
+    runner,
+    settings,
+    together,
+)
+from afga_jax.runs.config import Config
+from afga_jax.runs.experiment import from_config
+from afga_jax.runs.folder import RUNS
+from afga_jax.runs.grid import Cell
+from afga_jax.runs.loop import Diverged
+from afga_jax.runs.programs import Programs
+from afga_jax.runs.progress import Display, outcome, silent
+from afga_jax.runs.record import Run, write_text
+from afga_jax.runs.report.tables import csv_lines
+from afga_jax.runs.summary import merit
 
 DATASET = "cifar10"
 
@@ -46,7 +54,7 @@ def sweep(arguments: Sequence[str]) -> int:
         asked = grid.read(arguments, usage=__doc__)
     except ValueError as error:
         raise command.UsageError(str(error)) from error
-    cores.use(cores.wanted(asked.given))
+    devices.use(devices.wanted(asked.given))
     given = {k: v for k, v in asked.given.items() if k not in ("out", "resume")}
     name = f"sweep_{given.get('dataset', DATASET)}"
     out = Path(asked.given.get("out", RUNS / name))
@@ -71,8 +79,8 @@ def train(
     """Runs what is not finished, and keeps `results.csv` up to date.
 
     Args:
-      cells: Those that can share their programs follow each other.
-      out: Where `results.csv` is.
+      cells: The runs; those that can share their programs follow each other.
+      out: The folder of `results.csv`.
       side_by_side: How many may run in one call of a program, if a mesh does not ask
         for more. On a CPU that would batch their weights and slow every layer down.
 
@@ -112,7 +120,7 @@ def _prepared(cell: Cell, programs: Programs | None) -> tuple[Config, Programs]:
         return config, programs
     before = record.read(cell.folder) if record.exists(cell.folder) else None
     experiment = from_config(cell.config)
-    execution = engines.execution_of(experiment.config, before, fill=True)
+    execution = devices.execution_of(experiment.config, before, fill=True)
     programs = Programs(experiment, execution)
     if not sys.stderr.isatty():
         for note in programs.experiment.facts["notes"]:
@@ -128,7 +136,7 @@ def _moved(cell: Cell, programs: Programs) -> Config:
 
 def _advance(cells: Sequence[Cell], programs: Programs, at_most: int) -> set[Path]:
     """Brings the first of these cells forward together with those like it."""
-    alike = {}
+    alike: dict[Path, Config] = {}
     for cell in cells:
         if len(alike) == at_most:
             break
@@ -161,10 +169,13 @@ def _display() -> Display:
 
 def _ranking(results: Sequence[tuple[Cell, Run]]) -> str:
     """The best cells, best first."""
-    done = [pair for pair in results if pair[1].summary.get("diverged_at") is None]
+    ended = {cell.folder: run.summary or {} for cell, run in results}
+    done = [
+        pair for pair in results if ended[pair[0].folder].get("diverged_at") is None
+    ]
     if not done:
         return "all cells diverged: lower local_lr or server_lr, or raise eps."
-    done.sort(key=lambda pair: merit(pair[1].summary), reverse=True)
+    done.sort(key=lambda pair: merit(ended[pair[0].folder]), reverse=True)
     lines = [f"  {cell.label}: {outcome(run)}" for cell, run in done[:_SHOWN]]
     best, run = done[0]
     return "\n".join(
@@ -174,7 +185,7 @@ def _ranking(results: Sequence[tuple[Cell, Run]]) -> str:
 
 def _row(cell: Cell, run: Run) -> dict[str, Any]:
     """Accuracies in percent, as in all tables; what diverged has no final ones."""
-    summary = dict(run.summary)
+    summary = dict(run.summary or {})
     if summary.get("diverged_at") is not None:
         summary = {k: v for k, v in summary.items() if not k.startswith("final_")}
     percent = {
@@ -194,7 +205,3 @@ def _row(cell: Cell, run: Run) -> dict[str, Any]:
         "wall_seconds": summary.get("wall_seconds"),
         "folder": cell.folder,
     }
-
-
-if __name__ == "__main__":
-    main()

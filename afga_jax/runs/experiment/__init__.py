@@ -2,32 +2,34 @@
 
 import math
 import warnings
+import zlib
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from afga_jax import data
 from afga_jax.algorithms import FederatedAlgorithm, build
-from afga_jax.config import Config
-from afga_jax.experiment.choices import options_of
-from afga_jax.experiment.problem import Problem, make_problem, model_of
-from afga_jax.experiment.theory import conditions
-from afga_jax.settings import stood_in
+from afga_jax.runs.config import Config
+from afga_jax.runs.experiment.choices import options_of
+from afga_jax.runs.experiment.theory import conditions
+from afga_jax.runs.experiment.workload import Workload, make_workload, model_of
+from afga_jax.runs.settings import stood_in
 from afga_jax.typing import Batch, ClientData, Task
 
-__all__ = ["Experiment", "from_config", "model_of"]
+__all__ = ["Experiment", "checksum", "from_config", "model_of"]
 
 
 class Experiment(NamedTuple):
     """All that a run needs.
 
     Attributes:
-      config: `dataset` is the one really used.
+      config: The run's configuration; its `dataset` is the one really used.
       task: What is minimised.
-      algorithm: How.
+      algorithm: How it is minimised.
       clients: The clients' data.
       test: What the model is judged by.
-      facts: For the record, as JSON has it: `dataset`, `stand_in`, `partition`,
+      facts: What the record keeps, as JSON has it: `dataset`, `stand_in`, `partition`,
         `parameters`, `statistics`, `rho`, `gradients_per_round` (at most), `theory`,
         `input_shape`, `input_dtype` and `classes` (None: a problem without a model),
         `minimum` where it is known, and `notes`, lines for the user.
@@ -58,7 +60,7 @@ def from_config(config: Config, access: data.Access | None = None) -> Experiment
     access = access or data.Access(config.data_dir, config.cache_dir, config.offline)
     notes = []
     try:
-        problem = make_problem(config, access)
+        workload = make_workload(config, access)
     except data.DataError as error:
         if not config.stand_in:
             raise
@@ -67,37 +69,49 @@ def from_config(config: Config, access: data.Access | None = None) -> Experiment
             f"INSTEAD; its results say nothing about {config.dataset}. ({error})"
         )
         config = stood_in(config)
-        problem = make_problem(config, access)
-    with warnings.catch_warnings(record=True) as said:
+        workload = make_workload(config, access)
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         algorithm = build(
             config.algo,
-            problem.task,
+            workload.task,
             num_clients=config.num_clients,
-            **options_of(config, problem),
+            **options_of(config, workload),
         )
-    notes += [str(one.message) for one in said]
-    facts = _facts(config, problem, algorithm)
+    notes += [str(warning.message) for warning in caught]
+    facts = _facts(config, workload, algorithm)
     notes += _everybody_computes(algorithm)
     facts["notes"] = notes
     return Experiment(
-        config, problem.task, algorithm, problem.clients, problem.test, facts
+        config, workload.task, algorithm, workload.clients, workload.test, facts
     )
 
 
-def _facts(config: Config, problem: Problem, algorithm: FederatedAlgorithm) -> dict:
-    params, stats = jax.eval_shape(problem.task.init, jax.random.key(0))
+def checksum(experiment: Experiment) -> int:
+    """Of all arrays that the clients hold and the model is judged by."""
+    total = 0
+    for leaf in jax.tree.leaves((experiment.clients, experiment.test)):
+        if jax.dtypes.issubdtype(getattr(leaf, "dtype", float), jax.dtypes.extended):
+            leaf = jax.random.key_data(leaf)
+        array = np.ascontiguousarray(leaf)
+        total = zlib.crc32(f"{array.dtype}{array.shape}".encode(), total)
+        total = zlib.crc32(array.reshape(-1).view(np.uint8), total)
+    return total
+
+
+def _facts(config: Config, workload: Workload, algorithm: FederatedAlgorithm) -> dict:
+    params, stats = jax.eval_shape(workload.task.init, jax.random.key(0))
     count = lambda tree: sum(math.prod(x.shape) for x in jax.tree.leaves(tree))  # noqa: E731
     return {
         "dataset": config.dataset,
         "stand_in": bool(config.stand_in and config.dataset == "digits"),
-        "partition": _partition(problem),
+        "partition": _partition(workload),
         "parameters": count(params),
         "statistics": count(stats),
         "rho": algorithm.recipe.mixing.spectral_gap(),
         "gradients_per_round": math.prod(_active(algorithm)),
         "theory": conditions(config.algo, algorithm, config.rounds),
-        **problem.facts,
+        **workload.facts,
     }
 
 
@@ -121,10 +135,10 @@ def _everybody_computes(algorithm: FederatedAlgorithm) -> list[str]:
     ]
 
 
-def _partition(problem: Problem) -> dict[str, Any] | None:
-    if problem.assignment is None:
+def _partition(workload: Workload) -> dict[str, Any] | None:
+    if workload.assignment is None:
         return None
-    seen = data.partition.summary(problem.assignment, problem.labels)
+    seen = data.partition.summary(workload.assignment, workload.labels)
     counts = seen.class_counts
     return {
         "clients": seen.num_clients,

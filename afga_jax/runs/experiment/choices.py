@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import optax
 
-from afga_jax import clustering, topology
-from afga_jax.clustering import Clustering
-from afga_jax.config import Config, fields
 from afga_jax.data import partition
-from afga_jax.experiment.problem import Problem
+from afga_jax.gossip import topology
+from afga_jax.population import clustering
+from afga_jax.population.clustering import Clustering
+from afga_jax.runs.config import Config, fields
+from afga_jax.runs.experiment.workload import Workload
 
 _MOST_HISTOGRAMS = 10_000
 _RANDOM = {
@@ -20,33 +21,35 @@ _RANDOM = {
 }
 
 
-def options_of(config: Config, problem: Problem) -> dict[str, Any]:
+def options_of(config: Config, workload: Workload) -> dict[str, Any]:
     """The options of `afga_jax.build`, but for the number of clients.
 
     Names of clusterings, topologies and schedules become what they stand for.
     """
-    names = [one.name for one in fields() if one.option and one.name != "num_clients"]
+    names = [
+        field.name for field in fields() if field.option and field.name != "num_clients"
+    ]
     given = {name: getattr(config, name) for name in names}
-    given["clustering"] = _clustering(config, problem)
+    given["clustering"] = _clustering(config, workload)
     given["topology"] = _topology(config)
     for name in ("local_lr", "server_lr"):
         given[name] = _scheduled(config, given[name])
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _clustering(config: Config, problem: Problem) -> str | Clustering | None:
+def _clustering(config: Config, workload: Workload) -> str | Clustering | None:
     kind = config.clustering
     if kind in (None, "equal"):
         return kind
     if kind not in ("similar", "major_class"):
         return clustering.from_labels(_lines(kind, "one label per client and line"))
-    if problem.labels is None or config.num_clients > _MOST_HISTOGRAMS:
+    if workload.labels is None or config.num_clients > _MOST_HISTOGRAMS:
         raise ValueError(
             f"clustering = {kind!r} looks at the labels of up to {_MOST_HISTOGRAMS} "
             f"clients, but {config.dataset} with {config.num_clients} clients does "
             "not allow that: take 'equal', or a file of labels."
         )
-    counts = partition.summary(problem.assignment, problem.labels).class_counts
+    counts = partition.summary(workload.assignment, workload.labels).class_counts
     seed = config.clustering_seed or 0
     if kind == "similar":
         return clustering.similar(counts, config.num_clusters, seed=seed)

@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from afga_jax.algorithms import FederatedAlgorithm
-from afga_jax.settings.families import AFGA, HAFED
+from afga_jax.algorithms import FederatedAlgorithm, traits
 
 
 def conditions(
@@ -26,37 +25,32 @@ def conditions(
     Returns:
       By condition: `holds`, `left`, `right`; empty for algorithms without such theory.
     """
-    if algo not in AFGA + HAFED:
+    paper = traits(algo).theory
+    if paper is None:
         return {}
     options, clusters = algorithm.options, algorithm.recipe.clustering
     rho = algorithm.recipe.mixing.spectral_gap()
     sizes = clusters.sizes
     chosen = sizes if algo == "hafed" else options.chosen(clusters)
     active, steps = int(chosen.sum()), options.local_steps
-    found = {}
-    if algo in AFGA:
+    checked = {}
+    if paper == "afga":
         if rho is not None:
             name = "ρ ≤ M/(M+N)" if len(sizes) == 1 else "ρ_max ≤ m/(m+n)"
-            found[name] = _at_most(rho, float(np.min(chosen / (chosen + sizes))))
-        found["R ≥ 𝓘·M"] = _at_least(rounds, steps * active)
-        return found
+            share = float(np.min(chosen / (chosen + sizes)))
+            checked[name] = _sides(rho <= share, rho, share)
+        checked["R ≥ 𝓘·M"] = _sides(rounds >= steps * active, rounds, steps * active)
+        return checked
     name = "T > τ·N" if algo == "hafed" else "T > τ·M"
-    found[name] = _above(rounds, steps * active)
-    idle = int((sizes - chosen).max())
+    checked[name] = _sides(rounds > steps * active, rounds, steps * active)
+    idle, smallest = int((sizes - chosen).max()), int(sizes.min())
     if idle:
         if rho is not None:
-            found["ρ_max ≤ 1/(2√(n−m))"] = _at_most(rho, 1 / (2 * math.sqrt(idle)))
-        found["n > K"] = _above(int(sizes.min()), len(sizes))
-    return found
+            bound = 1 / (2 * math.sqrt(idle))
+            checked["ρ_max ≤ 1/(2√(n−m))"] = _sides(rho <= bound, rho, bound)
+        checked["n > K"] = _sides(smallest > len(sizes), smallest, len(sizes))
+    return checked
 
 
-def _at_most(left, right):
-    return {"holds": bool(left <= right), "left": left, "right": right}
-
-
-def _at_least(left, right):
-    return {"holds": bool(left >= right), "left": left, "right": right}
-
-
-def _above(left, right):
-    return {"holds": bool(left > right), "left": left, "right": right}
+def _sides(holds: bool, left: float, right: float) -> dict[str, Any]:
+    return {"holds": bool(holds), "left": left, "right": right}

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from afga_jax import data, models
-from afga_jax.config import TEXT_SCHEMES, Config
-from afga_jax.data.assignment import Assignment
+from afga_jax.data.partition.assignment import Assignment
+from afga_jax.runs.config import TEXT_SCHEMES, Config
 from afga_jax.typing import Batch, ClientData, Task
 
 _MODEL_SIZES = (
@@ -27,16 +27,16 @@ _MODEL_SIZES = (
 )
 
 
-class Problem(NamedTuple):
+class Workload(NamedTuple):
     """What the clients hold and what they minimise.
 
     Attributes:
-      task: The loss.
+      task: The loss that is minimised.
       clients: The clients' data.
       test: What the model is judged by.
       assignment: Who holds which samples; None: a drawn problem.
-      labels: Of the samples; None: a drawn problem.
-      facts: What else is known of it.
+      labels: The samples' labels; None: a drawn problem.
+      facts: More for the record, such as a known minimum.
     """
 
     task: Task
@@ -47,7 +47,7 @@ class Problem(NamedTuple):
     facts: Mapping[str, Any] = MappingProxyType({})
 
 
-def make_problem(config: Config, access: data.Access) -> Problem:
+def make_workload(config: Config, access: data.Access) -> Workload:
     """The problem of a configuration.
 
     Raises:
@@ -76,7 +76,7 @@ def model_of(config: Config, num_classes: int) -> nn.Module:
     return models.create(config.model, num_classes, norm=config.norm, **sizes)
 
 
-def _images(config: Config, access: data.Access) -> Problem:
+def _images(config: Config, access: data.Access) -> Workload:
     name = config.dataset
     dataset = data.digits() if name == "digits" else data.load(name, access)
     labels = dataset.train_targets
@@ -93,10 +93,10 @@ def _images(config: Config, access: data.Access) -> Problem:
     task = models.classifier(model_of(config, classes), shape)
     facts = _inputs(shape, "float32", classes)
     test = data.held_out(dataset, config.test_samples)
-    return Problem(task, clients, test, assignment, labels, facts)
+    return Workload(task, clients, test, assignment, labels, facts)
 
 
-def _text(config: Config, access: data.Access) -> Problem:
+def _text(config: Config, access: data.Access) -> Workload:
     text = data.from_roles(data.load_roles(access))
     assignment = _deal_text(config, text)
     clients = data.text_clients(text, assignment, batch_size=config.batch_size)
@@ -106,7 +106,7 @@ def _text(config: Config, access: data.Access) -> Problem:
     # A window is named by its start; its label is the character that follows.
     labels = text.text[text.window :]
     facts = _inputs((text.window,), "int32", classes)
-    return Problem(task, clients, test, assignment, labels, facts)
+    return Workload(task, clients, test, assignment, labels, facts)
 
 
 def _deal_text(config: Config, text: data.Corpus) -> Assignment:
@@ -129,7 +129,7 @@ def _deal_text(config: Config, text: data.Corpus) -> Assignment:
     return data.natural(text)
 
 
-def _gaussians(config: Config, access: data.Access) -> Problem:
+def _gaussians(config: Config, access: data.Access) -> Workload:
     del access
     if config.num_clients != 2:
         raise ValueError(
@@ -147,14 +147,14 @@ def _gaussians(config: Config, access: data.Access) -> Problem:
     test, facts = _everything(clients), _inputs((2,), "float32", 2)
     if config.test_samples is not None:
         test = _evenly(test, config.test_samples)
-    return Problem(task, clients, test, clients.assignment, labels, facts)
+    return Workload(task, clients, test, clients.assignment, labels, facts)
 
 
-def _with_known_optimum(config: Config) -> Problem:
+def _with_known_optimum(config: Config) -> Workload:
     """A drawn problem; its loss on all samples is judged, above f(x*)."""
     make = data.quadratic if config.dataset == "quadratic" else data.logistic
     dials = {"sigma_g": config.sigma_g, "sigma": config.sigma}
-    made = make(
+    problem = make(
         config.num_clients,
         config.dimension,
         **{name: value for name, value in dials.items() if value is not None},
@@ -162,8 +162,8 @@ def _with_known_optimum(config: Config) -> Problem:
         batch_size=config.batch_size,
         seed=config.partition_seed,
     )
-    facts = {"minimum": made.minimum, **_inputs(None, None, None)}
-    return Problem(made.task, made.data, _everything(made.data), facts=facts)
+    facts = {"minimum": problem.minimum, **_inputs(None, None, None)}
+    return Workload(problem.task, problem.data, _everything(problem.data), facts=facts)
 
 
 def _partition_options(config: Config) -> dict[str, Any]:
@@ -203,5 +203,5 @@ def _everything(clients: ClientData) -> Batch:
 
 def _evenly(batch: Batch, number: int) -> Batch:
     total = len(batch.targets)
-    places = np.arange(min(number, total)) * total // min(number, total)
-    return jax.tree.map(lambda x: x[places], batch)
+    rows = np.arange(min(number, total)) * total // min(number, total)
+    return jax.tree.map(lambda x: x[rows], batch)

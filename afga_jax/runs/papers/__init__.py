@@ -1,18 +1,22 @@
 """The papers' tables and figures by name."""
 
 from afga_jax.checks import did_you_mean
-from experiments.papers import afga, checks, fedcluster, hafed, reach, theory
-from experiments.papers.declaration import Declaration, Study
+from afga_jax.runs.papers import afga, claims, fedcluster, hafed, reached, trial
+from afga_jax.runs.papers.declaration import Declaration, Study
 
 __all__ = ["NAMES", "find", "listing"]
 
 NAMES: dict[str, Declaration | Study] = {
-    one.name: one
-    for one in sorted(
+    subject.name: subject
+    for subject in sorted(
         (*afga.DECLARATIONS, *hafed.DECLARATIONS, *fedcluster.DECLARATIONS),
-        key=lambda one: (one.name.split("-")[0], "figure" in one.name, one.name),
+        key=lambda subject: (
+            subject.name.split("-")[0],
+            "figure" in subject.name,
+            subject.name,
+        ),
     )
-} | {one.name: one for one in (theory.STUDY, reach.STUDY, checks.STUDY)}
+} | {subject.name: subject for subject in (trial.STUDY, reached.STUDY, claims.STUDY)}
 
 
 def find(name: str) -> Declaration | Study:
@@ -30,4 +34,6 @@ def find(name: str) -> Declaration | Study:
 def listing() -> str:
     """All names with what they show."""
     width = max(map(len, NAMES))
-    return "\n".join(f"{name:{width}}  {one.title}" for name, one in NAMES.items())
+    return "\n".join(
+        f"{name:{width}}  {subject.title}" for name, subject in NAMES.items()
+    )

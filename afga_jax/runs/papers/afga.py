@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from afga_jax import published
-from afga_jax.published import Published
-from experiments.papers.declaration import Declaration, Line, Panel, line, panel
+from afga_jax.runs import published
+from afga_jax.runs.papers.declaration import Declaration, Line, Panel, line, panel
+from afga_jax.runs.published import Published
 
 _LABELS = {
     "fedavg": "FedAvg",
@@ -42,8 +42,10 @@ def _line(
     model: str = "convmixer",
     **more: Any,
 ) -> Line:
-    found = published.every(algo, dataset, setting, model)
-    number = number or next((one for one in found if one.source == source), None)
+    numbers = published.every(algo, dataset, setting, model)
+    number = number or next(
+        (printed for printed in numbers if printed.source == source), None
+    )
     return line(label or _LABELS[algo], algo, dataset, setting, model, number, **more)
 
 
@@ -51,14 +53,17 @@ def _all_methods(settings: str, dataset: str, source: str, model: str):
     """A panel for each setting."""
     where = {"dataset": dataset, "source": source, "model": model}
     return tuple(
-        Panel(f"Setting {one}", tuple(_line(algo, one, **where) for algo in _LABELS))
-        for one in settings
+        Panel(
+            f"Setting {setting}",
+            tuple(_line(algo, setting, **where) for algo in _LABELS),
+        )
+        for setting in settings
     )
 
 
 def _comparisons() -> list[Declaration]:
     """Tables 1 to 3, and Figures 3 to 5, which draw the same runs."""
-    found = []
+    declarations = []
     for table, figure, dataset, shown, model in (
         (1, 3, "cifar10", "CIFAR-10, ConvMixer-256-8", "convmixer"),
         (2, 4, "cifar100", "CIFAR-100, ConvMixer-256-8", "convmixer"),
@@ -68,7 +73,7 @@ def _comparisons() -> list[Declaration]:
         for kind, number in (("table", table), ("figure", figure)):
             what = "accuracy and rounds" if kind == "table" else "test accuracy"
             title = f"AFGA {kind.title()} {number}: {what} on {shown}"
-            found.append(
+            declarations.append(
                 Declaration(
                     f"afga-{kind}{number}",
                     title,
@@ -78,7 +83,7 @@ def _comparisons() -> list[Declaration]:
                     notes=(_EPS, _MU, _TWICE) if dataset == "cifar10" else (_EPS, _MU),
                 )
             )
-    return found
+    return declarations
 
 
 _TABLE_4 = Declaration(

@@ -10,17 +10,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from afga_jax import published, topology
-from afga_jax.config import Config
-from afga_jax.experiment.theory import conditions
-from afga_jax.ledger import Links
-from afga_jax.published import Published
-from afga_jax.record import write_text
-from afga_jax.report.layout import csv_lines, markdown
-from afga_jax.settings import resolve
-from experiments.papers import hours
-from experiments.papers.declaration import Study
-from experiments.papers.estimate import algorithm_of, gradients_per_round
+from afga_jax.gossip import topology
+from afga_jax.runs import published
+from afga_jax.runs.config import Config
+from afga_jax.runs.experiment.theory import conditions
+from afga_jax.runs.papers import hours
+from afga_jax.runs.papers.declaration import Study
+from afga_jax.runs.papers.estimate import algorithm_of, gradients_per_round
+from afga_jax.runs.published import Published
+from afga_jax.runs.record import write_text
+from afga_jax.runs.report.tables import csv_lines, markdown
+from afga_jax.runs.settings import resolve
+from afga_jax.training.ledger import Links
 
 _SHOWN = {True: "holds", False: "does not hold", None: "doubtful"}
 _BASELINES = ("fedavg", "fedadam", "fedamsgrad", "scaffold", "fedprox", "feddyn")
@@ -31,13 +32,13 @@ _PRINTED_GAPS = (
 )
 
 
-class Check(NamedTuple):
+class Claim(NamedTuple):
     """A statement and what comes out.
 
     Attributes:
-      place: In which paper and where.
+      place: The paper, and where in it.
       says: The statement, in our words.
-      found: What follows.
+      found: What follows from other numbers.
       holds: Whether it does; None: it may, but is hard to believe.
     """
 
@@ -47,7 +48,7 @@ class Check(NamedTuple):
     holds: bool | None
 
 
-def checks() -> list[Check]:
+def claims() -> list[Claim]:
     """All of them, by paper."""
     return [
         *_gaps(),
@@ -67,21 +68,23 @@ def write(scale: str, out: Path, kept: Path) -> list[str]:
     """Writes the results; returns the table.
 
     Args:
-      scale: Does not matter here.
-      out: Of the files.
-      kept: Unused: nothing takes long.
+      scale: The size, which does not matter here.
+      out: The folder of the files.
+      kept: The folder of runs, not used since nothing takes long.
     """
     del scale, kept
-    found = checks()
-    write_text(out / "results.csv", csv_lines([one._asdict() for one in found]))
-    body = [[one.place, one.says, one.found, _SHOWN[one.holds]] for one in found]
+    results = claims()
+    write_text(out / "results.csv", csv_lines([claim._asdict() for claim in results]))
+    body = [
+        [claim.place, claim.says, claim.found, _SHOWN[claim.holds]] for claim in results
+    ]
     return [markdown(["place", "says", "found", "verdict"], body)]
 
 
-def _gaps() -> Iterator[Check]:
+def _gaps() -> Iterator[Claim]:
     for place, n, printed in _PRINTED_GAPS:
         rho = topology.spectral_gap(topology.ring(n))
-        yield Check(
+        yield Claim(
             place,
             f"a ring of {n} has ρ = {printed}",
             f"{rho:.4f} with weights 1/3",
@@ -89,7 +92,7 @@ def _gaps() -> Iterator[Check]:
         )
 
 
-def _theory() -> Iterator[Check]:
+def _theory() -> Iterator[Claim]:
     """The conditions of the theorems in the papers' own settings."""
     hafed = {"algo": "hafed_partial", "setting": "hafed"}
     cases = [
@@ -103,14 +106,19 @@ def _theory() -> Iterator[Check]:
     ]
     for place, given in cases:
         config = _config(**given)
-        found = conditions(config.algo, algorithm_of(config), config.rounds)
-        for condition, sides in found.items():
-            yield Check(
+        required = conditions(config.algo, algorithm_of(config), config.rounds)
+        for condition, sides in required.items():
+            yield Claim(
                 place,
                 f"{condition} is met by {_described(**given)}",
                 f"{sides['left']:.4g} against {sides['right']:.4g}",
                 sides["holds"],
             )
+
+
+def _printed(*names: str) -> Published:
+    """The first number that a paper prints for a run."""
+    return next(published.every(*names))
 
 
 def _config(**given: Any) -> Config:
@@ -124,11 +132,11 @@ def _described(algo: str, setting: str, **more: Any) -> str:
     return where + "".join(f", {name} = {value}" for name, value in more.items())
 
 
-def _projections() -> Check:
+def _projections() -> Claim:
     matrix = topology.ring(10)
     values = np.linalg.eigvalsh(matrix - topology.complete(10))
     other = [v for v in values if min(abs(v), abs(v - 1)) > 1e-9]
-    return Check(
+    return Claim(
         "AFGA Appendix C",
         "eigenvalues of W − 11ᵀ/n are 0 or 1",
         f"a ring of 10 has {len(other)} others, {min(other):.3f} to {max(other):.3f}",
@@ -136,14 +144,14 @@ def _projections() -> Check:
     )
 
 
-def _hours() -> Iterator[Check]:
+def _hours() -> Iterator[Claim]:
     """AFGA's Table 7 from its link costs."""
     stated = Links(broadcast=False)
     for algo, printed in published.HOURS.items():
         config = _config(algo=algo, setting="1")
         each = hours.per_round(config, stated)
-        factors = [one.hours / (one.rounds * each) for one in printed]
-        yield Check(
+        factors = [cell.hours / (cell.rounds * each) for cell in printed]
+        yield Claim(
             "AFGA Table 7",
             f"hours of {algo} follow from 18 s and 1.8 s a message",
             f"printed are {min(factors):.3f} to {max(factors):.3f} times as many",
@@ -154,7 +162,7 @@ def _hours() -> Iterator[Check]:
         slower = [
             f"{ours.accuracy} %" for ours, base in cells if ours.hours > base.hours
         ]
-        yield Check(
+        yield Claim(
             "AFGA Appendix B.1",
             f"{algo} needs less communication time than FedAMSGrad",
             f"printed hours are more at {', '.join(slower)}"
@@ -164,37 +172,40 @@ def _hours() -> Iterator[Check]:
         )
 
 
-def _printed_twice() -> Iterator[Check]:
+def _printed_twice() -> Iterator[Claim]:
     """The same run in two tables."""
     for algo, setting in (("afga", "1"), ("afga", "2"), ("cafga", "2")):
-        found = list(published.every(algo, "cifar10", setting, "convmixer"))
+        numbers = list(published.every(algo, "cifar10", setting, "convmixer"))
         texts = [
-            f"{one.accuracy} ({one.source.removeprefix('AFGA ')})" for one in found
+            f"{number.accuracy} ({number.source.removeprefix('AFGA ')})"
+            for number in numbers
         ]
-        yield Check(
+        yield Claim(
             "AFGA Tables 1, 5, 8",
             f"{algo}, CIFAR-10, Setting {setting}: one accuracy",
             ", ".join(texts),
-            len({one.accuracy for one in found}) == 1,
+            len({number.accuracy for number in numbers}) == 1,
         )
 
 
-def _best_of_tables() -> Iterator[Check]:
+def _best_of_tables() -> Iterator[Claim]:
     """Ours against the best baseline: in accuracy, and in rounds to the target."""
-    for dataset, setting, model in dict.fromkeys(one[1:4] for one in published.NUMBERS):
+    for dataset, setting, model in dict.fromkeys(
+        number[1:4] for number in published.NUMBERS
+    ):
         if setting not in ("1", "2"):
             continue
         for algo in ("afga", "cafga"):
-            ours = published.lookup(algo, dataset, setting, model)
-            others = [published.lookup(b, dataset, setting, model) for b in _BASELINES]
+            ours = _printed(algo, dataset, setting, model)
+            others = [_printed(b, dataset, setting, model) for b in _BASELINES]
             yield _more_accurate(ours, others)
             if ours.rounds:
                 yield _sooner(ours, others)
 
 
-def _more_accurate(ours: Published, others: list[Published]) -> Check:
-    best = max(others, key=lambda one: one.accuracy)
-    return Check(
+def _more_accurate(ours: Published, others: list[Published]) -> Claim:
+    best = max(others, key=lambda number: number.accuracy)
+    return Claim(
         ours.source,
         f"{ours.algorithm}, Setting {ours.setting}, {ours.dataset}, {ours.model} is "
         "more accurate than all baselines",
@@ -203,9 +214,11 @@ def _more_accurate(ours: Published, others: list[Published]) -> Check:
     )
 
 
-def _sooner(ours: Published, others: list[Published]) -> Check:
-    best = min((one for one in others if one.rounds), key=lambda one: one.rounds)
-    return Check(
+def _sooner(ours: Published, others: list[Published]) -> Claim:
+    best = min(
+        (number for number in others if number.rounds), key=lambda number: number.rounds
+    )
+    return Claim(
         ours.source,
         f"{ours.algorithm}, Setting {ours.setting}, {ours.dataset} is the first at "
         f"{ours.target} %",
@@ -214,25 +227,25 @@ def _sooner(ours: Published, others: list[Published]) -> Check:
     )
 
 
-def _reached_but_lost() -> Iterator[Check]:
+def _reached_but_lost() -> Iterator[Claim]:
     """Runs that are said to reach the target and end well below it."""
-    for one in published.NUMBERS:
-        if one.rounds and one.accuracy < one.target - 2:
-            yield Check(
-                one.source,
-                f"{one.algorithm}, {one.dataset}, Setting {one.setting} reaches "
-                f"{one.target} % in round {one.rounds}",
-                f"and ends at {one.accuracy} %",
+    for number in published.NUMBERS:
+        if number.rounds and number.accuracy < number.target - 2:
+            yield Claim(
+                number.source,
+                f"{number.algorithm}, {number.dataset}, Setting {number.setting} "
+                f"reaches {number.target} % in round {number.rounds}",
+                f"and ends at {number.accuracy} %",
                 None,
             )
 
 
-def _gains() -> Iterator[Check]:
+def _gains() -> Iterator[Claim]:
     """The text beside AFGA's Table 3."""
-    ours = published.lookup("afga", "shakespeare", "1", "lstm").accuracy
+    ours = _printed("afga", "shakespeare", "1", "lstm").accuracy
     for other, said in (("scaffold", 2.5), ("fedamsgrad", 0.5)):
-        gain = ours - published.lookup(other, "shakespeare", "1", "lstm").accuracy
-        yield Check(
+        gain = ours - _printed(other, "shakespeare", "1", "lstm").accuracy
+        yield Claim(
             "AFGA §6.1",
             f"afga gains about {said} over {other} on Shakespeare, Setting 1",
             f"{gain:.2f} by Table 3",
@@ -240,12 +253,12 @@ def _gains() -> Iterator[Check]:
         )
 
 
-def _never_active() -> Iterator[Check]:
+def _never_active() -> Iterator[Claim]:
     for setting in "12":
         config = _config(algo="afga_adapted", setting=setting)
         active = gradients_per_round(config) / config.local_steps
         share = (1 - active / config.num_clients) ** config.local_steps
-        yield Check(
+        yield Claim(
             "AFGA §5, footnote 4",
             f"with re-sampling, whoever uploads has computed (Setting {setting})",
             f"{100 * share:.0f} % of AFGA(a)'s uploads are expected to be zero",
@@ -253,14 +266,14 @@ def _never_active() -> Iterator[Check]:
         )
 
 
-def _cycles() -> Check:
+def _cycles() -> Claim:
     """Gradients of a round, and exchanges with the server that wait for each other."""
     gradients, exchanges = {}, {}
     for algo in ("fedavg", "fedcluster"):
         config = _config(algo=algo, setting="fedcluster")
         gradients[algo] = gradients_per_round(config)
         exchanges[algo] = config.num_clusters if algo == "fedcluster" else 1
-    return Check(
+    return Claim(
         "FedCluster §I-A",
         "a round takes as much computation and communication as FedAvg's",
         f"{gradients['fedcluster']:,} gradients against {gradients['fedavg']:,}; but "

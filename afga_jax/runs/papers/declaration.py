@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from afga_jax.published import Published
+from afga_jax.runs.published import Published
 
 Values = Mapping[str, Any]
 
@@ -15,7 +15,7 @@ class Line(NamedTuple):
     """A row of a table, a curve of a figure: one run.
 
     Attributes:
-      label: As the paper has it.
+      label: The method's name, as the paper has it.
       given: Choices by the names of `Config`; the rest is the setting's.
       published: The paper's number; None: there is none.
       smoke: Choices that only the size `smoke` needs.
@@ -49,7 +49,7 @@ class Panel(NamedTuple):
 
     Attributes:
       title: Above the panel.
-      lines: In the paper's order.
+      lines: The runs, in the paper's order.
     """
 
     title: str
@@ -67,12 +67,12 @@ class Declaration(NamedTuple):
     Attributes:
       name: On the command line.
       title: What it shows.
-      panels: In the paper's order.
+      panels: Groups of lines, in the paper's order.
       metrics: What is drawn for each panel, as in `metrics.jsonl`.
       columns: Axes in a row of the figure.
       small: Choices that only the size `small` needs.
       quick: The two lines (panel, line) that the size `smoke` runs.
-      accuracies: By scale, those that the simulated hours to are tabled for.
+      accuracies: Accuracies in percent, by scale, to which hours are tabled.
       notes: What a reader must know.
     """
 
@@ -89,9 +89,9 @@ class Declaration(NamedTuple):
     def at(self, scale: str) -> Iterator[tuple[Panel, Line, dict[str, Any]]]:
         """The lines of a scale, each with its panel and its choices."""
         if scale == "smoke":
-            for panel, line in dict.fromkeys(self.quick):
-                chosen = self.panels[panel].lines[line]
-                yield self.panels[panel], chosen, _smoke(chosen)
+            for row, column in dict.fromkeys(self.quick):
+                chosen = self.panels[row].lines[column]
+                yield self.panels[row], chosen, _smoke(chosen)
             return
         more = self.small if scale == "small" else {}
         for panel in self.panels:

@@ -1,7 +1,7 @@
 """How long runs will take: floating-point operations over an assumed rate.
 
 Nothing is loaded and nothing is compiled; operations are counted in the traced loss
-(`afga_jax.gradient`). The rates are assumptions: on a GPU a tenth
+(`afga_jax.training.flops`). The rates are assumptions: on a GPU a tenth
 of an RTX A6000's peak (the papers' machine; small models do not fill it, and we have
 not measured one), on a CPU what a small ConvMixer gets from a core here.
 """
@@ -13,12 +13,14 @@ import os
 import jax
 import jax.numpy as jnp
 
-from afga_jax import build, gradient, models
-from afga_jax.config import Config, fields
+from afga_jax import models
+from afga_jax.algorithms import build
 from afga_jax.data.synthetic import quadratic
-from afga_jax.experiment import model_of
-from afga_jax.experiment.choices import options_of
-from afga_jax.experiment.problem import Problem
+from afga_jax.runs.config import Config, fields
+from afga_jax.runs.experiment import model_of
+from afga_jax.runs.experiment.choices import options_of
+from afga_jax.runs.experiment.workload import Workload
+from afga_jax.training import flops
 from afga_jax.typing import Batch, Task
 
 GPU_RATE = 4e12
@@ -43,7 +45,7 @@ def operations(config: Config) -> float:
     samples = gradients_per_round(config) * (config.batch_size or 1) * config.rounds
     tests = min(tested, config.test_samples or tested)
     evaluated = tests * math.ceil(config.rounds / config.eval_every)
-    return config.num_seeds * each * (gradient.PASSES * samples + evaluated)
+    return config.num_seeds * each * (flops.PASSES * samples + evaluated)
 
 
 def hours(total: float, *, accelerator: bool) -> float:
@@ -81,17 +83,17 @@ def algorithm_of(config: Config):
     Clusters are equal ones here, whoever is in them.
     """
     toy = quadratic(2, 1)
-    problem = Problem(toy.task, toy.data, None)
+    workload = Workload(toy.task, toy.data, None)
     changes = {"clustering": "equal", "lr_schedule": "constant", "topology_rho": None}
     if config.topology not in (None, "none", "complete"):
         changes["topology"] = None
-    options = options_of(config.replace(**changes), problem)
+    options = options_of(config.replace(**changes), workload)
     return build(config.algo, toy.task, num_clients=config.num_clients, **options)
 
 
 def _model_only(config: Config) -> Config:
     """All that a forward pass depends on, so that runs share their count."""
-    names = ["dataset", "batch_size", *(one.name for one in fields("model"))]
+    names = ["dataset", "batch_size", *(field.name for field in fields("model"))]
     return Config(**{name: getattr(config, name) for name in names})
 
 
@@ -106,4 +108,4 @@ def _forward(config: Config, shape: tuple[int, ...], classes: int) -> float:
         task = models.classifier(model, shape)
         inputs = jax.ShapeDtypeStruct((size, *shape), jnp.float32)
     batch = Batch(inputs, jax.ShapeDtypeStruct((size,), jnp.int32))
-    return gradient.of_batch(task, batch).operations / gradient.PASSES / size
+    return flops.of_batch(task, batch).operations / flops.PASSES / size

@@ -1,8 +1,9 @@
 """Figures 2 to 6 of FedCluster."""
 
 import functools
+from typing import Any
 
-from experiments.papers.declaration import Declaration, Panel, line
+from afga_jax.runs.papers.declaration import Declaration, Panel, line
 
 _DATA = {"cifar10": "CIFAR-10", "mnist": "MNIST"}
 _SMALL = {"model": "cnn"}
@@ -52,7 +53,7 @@ def _over_devices(number: int, dataset: str) -> Declaration:
 
 def _figure_4() -> Declaration:
     # The paper's Adam has a rate “small enough to ensure convergence”.
-    choices = {
+    choices: dict[str, tuple[dict[str, Any], tuple[float, float] | None]] = {
         "SGD with momentum": ({"local_optimizer": "momentum", "momentum": 0.5}, None),
         "Adam": ({"local_optimizer": "adam"}, (1e-3, 1e-4)),
         "FedProx": ({"mu": 0.1}, None),
@@ -60,14 +61,14 @@ def _figure_4() -> Declaration:
     panels = []
     for title, (given, rates) in choices.items():
         proximal = title == "FedProx"
-        average = {"algo": "fedprox" if proximal else "fedavg", **given}
-        cluster = {"inner": "fedprox"} if proximal else {}
+        average: dict[str, Any] = {"algo": "fedprox" if proximal else "fedavg", **given}
+        cluster: dict[str, Any] = {"inner": "fedprox"} if proximal else {}
         if rates:
             average["local_lr"], cluster["local_lr"] = rates
         for dataset, shown in _DATA.items():
             lines = []
             for share in (0.1, 0.5):
-                about = {"rho_device": share, "dataset": dataset}
+                about: dict[str, Any] = {"rho_device": share, "dataset": dataset}
                 name = f"ρ_device = {share}"
                 lines += [
                     _line(f"FedAvg, {name}", **average, **about),

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from afga_jax import published
-from experiments.papers.declaration import Declaration, Line, Panel, line, panel
+from afga_jax.runs import published
+from afga_jax.runs.papers.declaration import Declaration, Line, Panel, line, panel
 
 _CURVES = ("train_loss", "test_accuracy")
 _MODELS = {"resnet18": "ResNet-18", "convmixer": "ConvMixer-256-8", "cnn": "CNN"}
@@ -36,14 +36,14 @@ def _pair(dataset: str, model: str) -> tuple[Line, Line]:
     )
 
 
-def _pairs(name: str, title: str, *places: tuple[str, str]):
-    several = len({dataset for dataset, _ in places}) > 1
+def _pairs(name: str, title: str, *cases: tuple[str, str]):
+    several = len({dataset for dataset, _ in cases}) > 1
     panels = tuple(
         Panel(
             f"{_DATA[dataset]}, {_MODELS[model]}" if several else _MODELS[model],
             _pair(dataset, model),
         )
-        for dataset, model in places
+        for dataset, model in cases
     )
     return Declaration(
         name,

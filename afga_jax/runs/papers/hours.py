@@ -5,15 +5,16 @@ from collections.abc import Sequence
 
 import jax
 
-from afga_jax import ledger, published
-from afga_jax.config import Config
-from afga_jax.ledger import Links
-from afga_jax.record import Run
-from afga_jax.report.layout import markdown
-from afga_jax.settings import resolve
-from afga_jax.summary import summarise
-from experiments.papers.estimate import algorithm_of
-from experiments.papers.tables import Pair
+from afga_jax.runs import published
+from afga_jax.runs.config import Config
+from afga_jax.runs.papers.estimate import algorithm_of
+from afga_jax.runs.papers.presentation import Pair
+from afga_jax.runs.record import Run
+from afga_jax.runs.report.tables import markdown
+from afga_jax.runs.settings import resolve
+from afga_jax.runs.summary import summarise
+from afga_jax.training import ledger
+from afga_jax.training.ledger import Links
 
 #: What gives the printed hours; the paper has no reason for the factor.
 TABLE_7 = Links(broadcast=False, factor=10.0)
@@ -24,18 +25,18 @@ def table(pairs: Sequence[Pair], accuracies: Sequence[int]) -> str:
 
     Args:
       pairs: Lines with their runs.
-      accuracies: Percent.
+      accuracies: Accuracies in percent.
     """
-    head = ["", *(f"{one} %" for one in accuracies)]
+    head = ["", *(f"{accuracy} %" for accuracy in accuracies)]
     ours = [
-        [entry.line.label, *(_cell(run, one) for one in accuracies)]
+        [entry.line.label, *(_cell(run, accuracy) for accuracy in accuracies)]
         for entry, run in pairs
     ]
     parts = ["### Simulated hours (round), ours", markdown(head, ours)]
     theirs, again = [], []
     for entry, _ in pairs:
         cells = published.HOURS[entry.line.given["algo"]]
-        head = ["", *(f"{one.accuracy} %" for one in cells)]
+        head = ["", *(f"{cell.accuracy} %" for cell in cells)]
         run_of_paper = {**entry.line.given, "scale": "paper"}
         paper = resolve(run_of_paper, dataset="cifar10").config
         theirs.append([entry.line.label, *(f"{c.hours:g} ({c.rounds})" for c in cells)])

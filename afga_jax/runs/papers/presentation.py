@@ -1,18 +1,37 @@
-"""Ours beside the papers' numbers: a table for people and one for programs."""
+"""Ours beside the papers' numbers: a table for people, one for programs, a figure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from afga_jax.record import Run
-from afga_jax.report import layout
-from afga_jax.report.results import Result, mean_and_deviation, results, values
-from experiments.papers.cells import Entry
+from afga_jax.runs.papers.cells import Entry
+from afga_jax.runs.papers.declaration import Declaration
+from afga_jax.runs.record import Run
+from afga_jax.runs.report import figures, tables
+from afga_jax.runs.report.results import (
+    Result,
+    evaluated_rounds,
+    mean_and_deviation,
+    results,
+    values,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # Metrics that become columns.
 _LOSSES = {"train_loss": "train loss", "f_local": "f_local", "f_global": "f_global"}
 
 Pair = tuple[Entry, Run]
+_LABELS = {
+    "train_loss": "training loss",
+    "test_accuracy": "test accuracy, %",
+    "f_local": "local training loss",
+    "f_global": "global training loss",
+}
+_WIDTH, _HEIGHT = 3.6, 3.0
 
 
 def markdown(pairs: Sequence[Pair], metrics: Sequence[str]) -> str:
@@ -34,48 +53,81 @@ def markdown(pairs: Sequence[Pair], metrics: Sequence[str]) -> str:
 
 def rows(pairs: Sequence[Pair]) -> str:
     """CSV: a line for each run, numbers in full, accuracies in percent."""
-    found = results([run for _, run in pairs])
-    return layout.csv_lines(
-        [_row(*pair, one) for pair, one in zip(pairs, found, strict=True)]
+    outcomes = results([run for _, run in pairs])
+    return tables.csv_lines(
+        [_row(*pair, result) for pair, result in zip(pairs, outcomes, strict=True)]
     )
 
 
 def gradients_per_round(run: Run) -> float:
     """The mean over rounds and seeds; NaN: no round was evaluated."""
-    (found,) = results([run])
-    return found.totals["gradients"] / found.rounds if found.rounds else float("nan")
+    (result,) = results([run])
+    return result.totals["gradients"] / result.rounds if result.rounds else float("nan")
+
+
+def draw(declaration: Declaration, pairs: Sequence[Pair], path: Path) -> None:
+    """Draws the runs of a table or a figure.
+
+    Lines are means over seeds, bands one standard deviation. Triangles at the end are
+    the paper's final accuracies, where the runs have the paper's size.
+
+    Args:
+      declaration: The table or figure.
+      pairs: Lines with their runs.
+      path: The picture's file.
+    """
+    titles = list(dict.fromkeys(entry.panel for entry, _ in pairs))
+    parts = [(title, metric) for title in titles for metric in declaration.metrics]
+    columns = min(declaration.columns, len(parts))
+    rows = -(-len(parts) // columns)
+    figure = figures.blank(max(_WIDTH * columns, 6.0), _HEIGHT * rows + 1.1)
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    labels = list(dict.fromkeys(entry.line.label for entry, _ in pairs))
+    for panel, (title, metric) in zip(axes, parts, strict=False):
+        here = [pair for pair in pairs if pair[0].panel == title]
+        for entry, run in here:
+            _curve(panel, entry, run, metric, labels.index(entry.line.label))
+        figures.label_axes(panel, "round", _LABELS[metric])
+        panel.set_title(title, fontsize=10)
+    for panel in axes[len(parts) :]:
+        panel.set_visible(False)
+    figures.legend(figure)
+    figure.suptitle(_heading(declaration.title, pairs), fontsize=11)
+    figure.savefig(path, dpi=150)
 
 
 def _panel(pairs: Sequence[Pair], metrics: Sequence[str], sources: list[str]) -> str:
-    found = results([run for _, run in pairs])
+    outcomes = results([run for _, run in pairs])
     labels = [entry.line.label for entry, _ in pairs]
-    columns = {"": list(map(layout.with_divergence, labels, found))}
-    if any(np.isfinite(one.accuracy).any() for one in found):
-        columns["accuracy, %"] = [layout.measured(one.accuracy, 2) for one in found]
+    columns = {"": list(map(tables.with_divergence, labels, outcomes))}
+    if any(np.isfinite(result.accuracy).any() for result in outcomes):
+        columns["accuracy, %"] = [
+            tables.measured(result.accuracy, 2) for result in outcomes
+        ]
     if any(entry.line.published for entry, _ in pairs):
-        papers = [layout.paper_accuracy(entry.line.published) for entry, _ in pairs]
+        papers = [tables.paper_accuracy(entry.line.published) for entry, _ in pairs]
         columns["paper, %"] = papers
-    columns |= _rounds(pairs, found)
+    columns |= _rounds(pairs, outcomes)
     for name in metrics:
         if name in _LOSSES:
-            finals = [layout.measured(_last(run, name), 4) for _, run in pairs]
+            finals = [tables.measured(_last(run, name), 4) for _, run in pairs]
             columns[_LOSSES[name]] = finals
-    columns["rounds"] = [f"{one.rounds:,}" for one in found]
-    computed = [layout.number(gradients_per_round(run)) for _, run in pairs]
+    columns["rounds"] = [f"{result.rounds:,}" for result in outcomes]
+    computed = [tables.number(gradients_per_round(run)) for _, run in pairs]
     columns["gradients per round"] = computed
     columns["η_l, η, ε"] = [_rates(entry) for entry, _ in pairs]
     columns["from"] = [f"[{sources.index(entry.rates) + 1}]" for entry, _ in pairs]
-    return layout.markdown(list(columns), list(zip(*columns.values(), strict=True)))
+    return tables.markdown(list(columns), list(zip(*columns.values(), strict=True)))
 
 
-def _rounds(pairs: Sequence[Pair], found: Sequence[Result]) -> dict[str, list[str]]:
+def _rounds(pairs: Sequence[Pair], outcomes: Sequence[Result]) -> dict[str, list[str]]:
     """Rounds to the target: ours, the paper's."""
     columns = {}
     targets = {run.config.get("target") for _, run in pairs} - {None}
     if targets:
-        title = layout.targets({100 * target for target in targets})
-        columns[f"round at {title} %"] = [layout.reached(one) for one in found]
-    return columns | layout.paper_rounds([entry.line.published for entry, _ in pairs])
+        title = tables.targets({100 * target for target in targets})
+        columns[f"round at {title} %"] = [tables.reached(result) for result in outcomes]
+    return columns | tables.paper_rounds([entry.line.published for entry, _ in pairs])
 
 
 def _notes(pairs: Sequence[Pair]) -> list[str]:
@@ -84,7 +136,7 @@ def _notes(pairs: Sequence[Pair]) -> list[str]:
         here = [
             (e.line.label, gradients_per_round(r)) for e, r in pairs if e.panel == title
         ]
-        least = min(here, key=lambda one: one[1])
+        least = min(here, key=lambda pair: pair[1])
         for label, number in here:
             if number >= 1.5 * least[1]:
                 notes.append(
@@ -124,8 +176,8 @@ def _rates(entry: Entry) -> str:
     return f"{config.local_lr:.3g}, {config.server_lr:.3g}, {config.eps:.3g}"
 
 
-def _row(entry: Entry, run: Run, one: Result) -> dict[str, object]:
-    accuracy, deviation = map(float, mean_and_deviation(one.accuracy))
+def _row(entry: Entry, run: Run, result: Result) -> dict[str, object]:
+    accuracy, deviation = map(float, mean_and_deviation(result.accuracy))
     number = entry.line.published
     return {
         "panel": entry.panel,
@@ -135,14 +187,14 @@ def _row(entry: Entry, run: Run, one: Result) -> dict[str, object]:
         "model": run.config["model"],
         "scale": run.config["scale"],
         "seeds": run.config["num_seeds"],
-        "rounds": one.rounds,
+        "rounds": result.rounds,
         "accuracy": accuracy,
         "accuracy_std": deviation if run.config["num_seeds"] > 1 else None,
-        "test_loss": float(np.mean(one.loss)),
+        "test_loss": float(np.mean(result.loss)),
         "train_loss": float(_last(run, "train_loss").mean()),
         "target": run.config["target"],
-        **layout.at_target(one),
-        "diverged_at": one.diverged_at,
+        **tables.at_target(result),
+        "diverged_at": result.diverged_at,
         "paper_accuracy": number and number.accuracy,
         "paper_deviation": number and number.deviation,
         "paper_deviation_of": number and number.deviation_of,
@@ -150,9 +202,41 @@ def _row(entry: Entry, run: Run, one: Result) -> dict[str, object]:
         "paper_round_at_target": number and number.rounds,
         "paper_source": number and number.source,
         "gradients_per_round": gradients_per_round(run),
-        **{f"{name}_total": total for name, total in one.totals.items()},
+        **{f"{name}_total": total for name, total in result.totals.items()},
         **{k: getattr(entry.cell.config, k) for k in ("local_lr", "server_lr", "eps")},
         "rates_from": entry.rates,
         "rho": (run.facts or {}).get("rho"),
         "folder": run.folder,
     }
+
+
+def _heading(title: str, pairs: Sequence[Pair]) -> str:
+    """The title, and a second line where the runs are not of the paper's size."""
+    scales = sorted({run.config["scale"] for _, run in pairs} - {"paper"})
+    if not scales:
+        return title
+    names = ", ".join(sorted({_subject(run.config) for _, run in pairs}))
+    seeds = max(run.config["num_seeds"] for _, run in pairs)
+    many = "one seed" if seeds == 1 else f"{seeds} seeds"
+    second = f"--scale={scales[0]}: {names}, {many}; not the paper's size"
+    return f"{title}\n{second}"
+
+
+def _subject(config: Mapping[str, Any]) -> str:
+    """The data set and, where its title in the paper says another size, the model."""
+    if config["model"] != "convmixer":
+        return config["dataset"]
+    return f"{config['dataset']}, ConvMixer-{config['width']}-{config['depth']}"
+
+
+def _curve(panel: "Axes", entry: Entry, run: Run, metric: str, number: int) -> None:
+    scale = 100 if metric == "test_accuracy" else 1
+    x, sample = evaluated_rounds(run), scale * values(run, metric)
+    label = entry.line.label.replace("𝓘", r"$\mathcal{I}$")  # fonts lack the letter
+    if not figures.curve(panel, x, sample, number, label):
+        return
+    paper = entry.line.published
+    if paper and metric == "test_accuracy" and run.config["scale"] == "paper":
+        at, label = (x[-1:], [paper.accuracy]), "the paper's final accuracy"
+        color = figures.color(number)
+        panel.plot(*at, "<", color=color, label=label, ms=6, clip_on=False)

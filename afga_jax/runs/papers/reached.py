@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import numpy as np
 
-from afga_jax import build, ledger, topology
-from afga_jax.algorithms import FederatedAlgorithm
+from afga_jax.algorithms import FederatedAlgorithm, build
 from afga_jax.data.synthetic import quadratic
-from afga_jax.graph import Finder, Graph
-from afga_jax.record import write_text
-from afga_jax.report import drawing
-from afga_jax.report.layout import csv_lines, markdown
-from experiments.papers.declaration import Study
+from afga_jax.gossip import topology
+from afga_jax.rounds.span.dependencies import Finder, Graph
+from afga_jax.runs.papers.declaration import Study
+from afga_jax.runs.record import write_text
+from afga_jax.runs.report import figures
+from afga_jax.runs.report.tables import csv_lines, markdown
+from afga_jax.training import ledger
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,11 +38,11 @@ class Reached(NamedTuple):
     """What became of the gradients of some rounds.
 
     Attributes:
-      topology: Its name; `none` is FedAMSGrad.
+      topology: The topology's name; `none` is FedAMSGrad.
       clusters: K.
-      rho: Of the mixing; None: there is none.
-      messages: Between clients, in a round.
-      weights: In Δ, of all gradients of all rounds; 0: not reached.
+      rho: ρ of the mixing; None: nothing mixes.
+      messages: Messages between clients in a round.
+      weights: Weight in Δ of every gradient of every round; 0: it did not arrive.
       effective: The effective share, the mean over rounds.
     """
 
@@ -62,38 +63,38 @@ def weights(graph: Graph) -> np.ndarray:
     """Each gradient's weight in Δ, `[planned]`; those that are not needed come last."""
     tasks, uploads = len(graph.step), len(graph.uploads)
     first = graph.first[tasks]
-    found = np.bincount(graph.task[first:], graph.weight[first:], minlength=tasks)
-    return np.append(found / uploads, np.zeros(graph.planned - tasks))
+    sums = np.bincount(graph.task[first:], graph.weight[first:], minlength=tasks)
+    return np.append(sums / uploads, np.zeros(graph.planned - tasks))
 
 
 def reached(name: str, clusters: int, rounds: int) -> Reached:
     """Follows the gradients of some rounds of Setting 1.
 
     Args:
-      name: Of a topology, or `none`.
+      name: A topology's name, or `none`.
       clusters: K; 1: AFGA, more: CAFGA.
-      rounds: How many.
+      rounds: Number of rounds.
     """
     algorithm, key = _algorithm(name, clusters), jax.random.key(0)
     if name == "none":
         # Everybody who computes uploads what it did: nothing to follow.
-        found = [np.full(_STEPS * _ACTIVE, 1 / _ACTIVE)] * rounds
+        by_round = [np.full(_STEPS * _ACTIVE, 1 / _ACTIVE)] * rounds
     else:
         finder, plans = Finder(algorithm.recipe), jax.jit(algorithm.plan)
-        found = [
+        by_round = [
             weights(finder.graph(jax.tree.map(np.asarray, plans(key, round))))
             for round in range(rounds)
         ]
     costs = ledger.costs(algorithm, jax.eval_shape(algorithm.init, key))
     spent = costs.per_round(types.SimpleNamespace(uploads=_ACTIVE), 0)
-    effective = [w.sum() ** 2 / (w**2).sum() / len(w) for w in found if w.any()]
+    effective = [w.sum() ** 2 / (w**2).sum() / len(w) for w in by_round if w.any()]
     rho = None if name == "none" else algorithm.recipe.mixing.spectral_gap()
     return Reached(
         name,
         clusters,
         rho,
         spent["gossip_messages"],
-        np.concatenate(found),
+        np.concatenate(by_round),
         float(np.mean(effective)),
     )
 
@@ -102,19 +103,19 @@ def write(scale: str, out: Path, kept: Path) -> list[str]:
     """Follows gradients on every topology; writes the results, table and figure.
 
     Args:
-      scale: The number of rounds; two topologies for `smoke`.
-      out: Of the files.
-      kept: Not used: it takes seconds.
+      scale: The size, which decides the number of rounds; `smoke` has two topologies.
+      out: The folder of the files.
+      kept: The folder of runs, not used since it takes seconds.
 
     Returns:
       The table.
     """
     del kept
     rounds = _ROUNDS[scale]
-    found = [reached(name, clusters, rounds) for name, clusters in cases(scale)]
-    write_text(out / "results.csv", csv_lines([_row(one) for one in found]))
-    _draw(found, out / "figure.png")
-    return [_table(found, rounds)]
+    outcomes = [reached(name, clusters, rounds) for name, clusters in cases(scale)]
+    write_text(out / "results.csv", csv_lines([_row(outcome) for outcome in outcomes]))
+    _draw(outcomes, out / "figure.png")
+    return [_table(outcomes, rounds)]
 
 
 def cases(scale: str) -> list[tuple[str, int]]:
@@ -141,22 +142,24 @@ def _random(n: int) -> np.ndarray:
     return topology.random(n, density=2 * np.log(n) / n)
 
 
-def _label(one: Reached) -> str:
-    if one.topology == "none":
+def _label(outcome: Reached) -> str:
+    if outcome.topology == "none":
         return "no mixing (FedAMSGrad)"
-    return one.topology + (f", {one.clusters} clusters" if one.clusters > 1 else "")
+    return outcome.topology + (
+        f", {outcome.clusters} clusters" if outcome.clusters > 1 else ""
+    )
 
 
-def _row(one: Reached) -> dict[str, Any]:
-    w = one.weights
+def _row(outcome: Reached) -> dict[str, Any]:
+    w = outcome.weights
     low, middle, high = np.quantile(w, [0.1, 0.5, 0.9])
     return {
-        "topology": one.topology,
-        "clusters": one.clusters,
-        "rho": one.rho,
-        "messages_per_round": one.messages,
-        "share_reaching": one.share,
-        "effective_share": one.effective,
+        "topology": outcome.topology,
+        "clusters": outcome.clusters,
+        "rho": outcome.rho,
+        "messages_per_round": outcome.messages,
+        "share_reaching": outcome.share,
+        "effective_share": outcome.effective,
         "mean_weight": w.mean(),
         "weight_10": low,
         "weight_50": middle,
@@ -164,7 +167,7 @@ def _row(one: Reached) -> dict[str, Any]:
     }
 
 
-def _table(found: Sequence[Reached], rounds: int) -> str:
+def _table(outcomes: Sequence[Reached], rounds: int) -> str:
     head = [
         "",
         "ρ",
@@ -175,16 +178,16 @@ def _table(found: Sequence[Reached], rounds: int) -> str:
         "10 % … 90 %",
     ]
     body = []
-    for one in found:
-        row = _row(one)
+    for outcome in outcomes:
+        row = _row(outcome)
         low, high = _CLIENTS * row["weight_10"], _CLIENTS * row["weight_90"]
         body.append(
             [
-                _label(one),
-                "–" if one.rho is None else f"{one.rho:.3f}",
-                f"{one.messages:,}",
-                f"{100 * one.share:.1f}",
-                f"{100 * one.effective:.1f}",
+                _label(outcome),
+                "–" if outcome.rho is None else f"{outcome.rho:.3f}",
+                f"{outcome.messages:,}",
+                f"{100 * outcome.share:.1f}",
+                f"{100 * outcome.effective:.1f}",
                 f"{_CLIENTS * row['mean_weight']:.2f}",
                 f"{low:.2f} … {high:.2f}",
             ]
@@ -196,17 +199,17 @@ def _table(found: Sequence[Reached], rounds: int) -> str:
     return f"{markdown(head, body)}\n\n{about}"
 
 
-def _draw(found: Sequence[Reached], path: Path) -> None:
-    figure = drawing.blank(10.0, 5.0)
+def _draw(outcomes: Sequence[Reached], path: Path) -> None:
+    figure = figures.blank(10.0, 5.0)
     shares, spread = figure.subplots(1, 2)
-    names = list(dict.fromkeys(one.topology for one in found))
-    for one in found:
-        color = drawing.color(names.index(one.topology))
-        _mark(shares, spread, one, color)
-    drawing.label_axes(shares, "messages between clients per round", "share, %")
+    names = list(dict.fromkeys(outcome.topology for outcome in outcomes))
+    for outcome in outcomes:
+        color = figures.color(names.index(outcome.topology))
+        _mark(shares, spread, outcome, color)
+    figures.label_axes(shares, "messages between clients per round", "share, %")
     shares.set_title("filled: gradients that reach Δ; open: effective share", size=10)
     shares.set_ylim(0, 105)
-    drawing.label_axes(spread, "messages between clients per round", "N × weight in Δ")
+    figures.label_axes(spread, "messages between clients per round", "N × weight in Δ")
     spread.set_title(
         "median, and 10 % to 90 % of the gradients\n(clustered: moved to the right)",
         size=10,
@@ -217,21 +220,21 @@ def _draw(found: Sequence[Reached], path: Path) -> None:
         panel.set_xscale("symlog", linthresh=1000)
         panel.set_xlim(-300, 4e5)
         panel.set_xticks([0, 1e3, 1e4, 1e5], ["0", "1k", "10k", "100k"])
-    drawing.legend(figure)
+    figures.legend(figure)
     title = f"Reach: N = {_CLIENTS}, M = {_ACTIVE}, {_STEPS} local steps"
     figure.suptitle(title, fontsize=11)
     figure.savefig(path, dpi=150)
 
 
-def _mark(shares: "Axes", spread: "Axes", one: Reached, color: str) -> None:
-    shape = "s" if one.clusters > 1 else "o"
-    x, row = one.messages, _row(one)
-    shares.plot(x, 100 * one.share, shape, color=color, label=_label(one))
-    shares.plot(x, 100 * one.effective, shape, color=color, mfc="none")
+def _mark(shares: "Axes", spread: "Axes", outcome: Reached, color: str) -> None:
+    shape = "s" if outcome.clusters > 1 else "o"
+    x, row = outcome.messages, _row(outcome)
+    shares.plot(x, 100 * outcome.share, shape, color=color, label=_label(outcome))
+    shares.plot(x, 100 * outcome.effective, shape, color=color, mfc="none")
     low, middle, high = (_CLIENTS * row[f"weight_{q}"] for q in (10, 50, 90))
     reach = [[middle - low], [high - middle]]
     # A ring sends as many messages with clusters as without: bars would coincide.
-    moved = 1.1 * x if one.clusters > 1 else x
+    moved = 1.1 * x if outcome.clusters > 1 else x
     spread.errorbar(moved, middle, reach, fmt=shape, color=color, capsize=3)
 
 

@@ -14,19 +14,25 @@ Reference: AFGA, Theorem 4.6 and Corollary 4.7; Wang, Lin and Chen, 2022.
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from afga_jax.config import Config
-from afga_jax.experiment import Experiment, from_config
-from afga_jax.record import write_json
-from afga_jax.settings import resolve
-from experiments.grid import fingerprint
+from afga_jax.runs.config import Config
+from afga_jax.runs.experiment import Experiment, from_config
+from afga_jax.runs.grid import fingerprint
+from afga_jax.runs.papers.declaration import Study
+from afga_jax.runs.record import write_json, write_text
+from afga_jax.runs.report import figures
+from afga_jax.runs.report.tables import csv_lines, markdown
+from afga_jax.runs.settings import resolve
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 #: Of ‖∇f‖² in logarithms, by the theory.
 SLOPES = {
@@ -44,6 +50,13 @@ _TOPOLOGIES = ("complete", "exponential", "torus", "star", "ring")
 #: R at which 𝓘 and M are varied.
 ROUNDS = (256, 4096)
 _SEEDS = {"paper": 32, "small": 8, "smoke": 2}
+_LABELS = {"fedamsgrad": "FedAMSGrad", "afga": "AFGA"}
+_NAMES = {
+    "R": "rounds R",
+    "𝓘": "local steps",
+    "M": "active clients M",
+    "ρ": "ρ of AFGA's topology",
+}
 
 
 class Point(NamedTuple):
@@ -55,7 +68,7 @@ class Point(NamedTuple):
       rounds: R.
       x: The value of what was varied; None: the algorithm has none.
       values: Mean over rounds of ‖∇f‖², one for each seed.
-      topology: Its name; None: there is none.
+      topology: The topology's name; None: there is none.
       holds: Whether all that the theory asks for holds; None: it asks for nothing.
     """
 
@@ -72,26 +85,27 @@ def cells(scale: str) -> list[tuple[str, Config]]:
     """What is measured: the axis that it is for, and the run."""
     if scale == "smoke":
         return [("R", _config(algo, {**_BASE, "R": 8}, scale)) for algo in SLOPES]
-    found = []
+    runs = []
     for algo in SLOPES:
         for axis, values in _AXES.items():
             for rounds in ROUNDS if axis != "R" else ROUNDS[:1]:
                 at = {**_BASE, "R": rounds}
-                found += [(axis, _config(algo, {**at, axis: x}, scale)) for x in values]
+                runs += [(axis, _config(algo, {**at, axis: x}, scale)) for x in values]
     for topology in _TOPOLOGIES:
-        found.append(("ρ", _config("afga", {**_BASE, "topology": topology}, scale)))
-    return [*found, ("ρ", _config("fedamsgrad", _BASE, scale))]
+        runs.append(("ρ", _config("afga", {**_BASE, "topology": topology}, scale)))
+    return [*runs, ("ρ", _config("fedamsgrad", _BASE, scale))]
 
 
 class Bench:
     """Measures runs; those that differ in rates and rounds only share a program.
 
     Args:
-      kept: Where measurements are, by configuration, as runs are.
+      kept: The folder of measurements, by configuration, as runs are.
     """
 
     def __init__(self, kept: Path):
-        self._kept, self._programs = kept, {}
+        self._kept = kept
+        self._programs: dict[str, Callable[..., jax.Array]] = {}
 
     def point(self, axis: str, config: Config) -> Point:
         """Measured, or read if it was measured before."""
@@ -108,7 +122,7 @@ class Bench:
         }[axis]
         holds = None
         if content["theory"]:
-            holds = all(one["holds"] for one in content["theory"].values())
+            holds = all(condition["holds"] for condition in content["theory"].values())
         squares = np.array(content["squares"])
         x = None if x is None else float(x)
         about = (axis, config.algo, config.rounds, x)
@@ -133,6 +147,34 @@ class Bench:
         }
 
 
+def slope(x: Sequence[float], y: Sequence[float]) -> float:
+    """Of a line through the logarithms.
+
+    >>> round(slope([1, 2, 4], [8, 4, 2]), 6)
+    -1.0
+    """
+    return float(np.polyfit(np.log(x), np.log(y), 1)[0])
+
+
+def write(scale: str, out: Path, kept: Path) -> list[str]:
+    """Measures what is not measured yet; writes the results, table and figure.
+
+    Args:
+      scale: The size, which decides the number of seeds.
+      out: The folder of the files.
+      kept: The folder of measurements.
+
+    Returns:
+      The table.
+    """
+    bench = Bench(kept)
+    points = [bench.point(axis, config) for axis, config in cells(scale)]
+    table = _table(points)
+    write_text(out / "results.csv", csv_lines([_row(point) for point in points]))
+    _draw(points, out / "figure.png")
+    return [table]
+
+
 def _program(experiment: Experiment) -> Callable[..., jax.Array]:
     """The mean over rounds of ‖∇f(x_r)‖², for each seed."""
     task, algorithm = experiment.task, experiment.algorithm
@@ -142,7 +184,7 @@ def _program(experiment: Experiment) -> Callable[..., jax.Array]:
             gradient = jax.grad(lambda x: task.loss(x, (), every, None, False)[0])
             return jnp.sum(gradient(params) ** 2)
 
-        def one(key):
+        def per_seed(key):
             def add(_, carry):
                 state, total = carry
                 total += square(state.params)
@@ -151,7 +193,7 @@ def _program(experiment: Experiment) -> Callable[..., jax.Array]:
             start = (algorithm.init(key, **numbers), jnp.zeros(()))
             return jax.lax.fori_loop(0, rounds, add, start)[1] / rounds
 
-        return jax.vmap(one)(keys)
+        return jax.vmap(per_seed)(keys)
 
     return jax.jit(run)
 
@@ -180,3 +222,130 @@ def _config(algo: str, at: dict[str, Any], scale: str) -> Config:
     if algo == "afga":
         given["topology"] = at["topology"]
     return resolve(given, dataset="quadratic").config
+
+
+def _table(points: Sequence[Point]) -> str:
+    parts = []
+    fits = [
+        [
+            _NAMES[axis] + (f", R = {rounds}" if axis != "R" else ""),
+            _LABELS[algo],
+            f"{ours:+.2f} ± {error:.2f}",
+            f"{SLOPES[algo][axis]:+.1f}",
+        ]
+        for axis, algo, rounds, ours, error in _fits(points)
+    ]
+    if fits:
+        head = ["slope of ‖∇f‖² against", "", "measured", "bound's leading term"]
+        parts.append(markdown(head, fits))
+        parts.append("± is the standard error over seeds of slopes fitted to each.")
+    lines = [
+        [
+            point.axis,
+            _LABELS[point.algo],
+            f"{point.rounds}",
+            "–" if point.x is None else f"{point.x:.4g}",
+            f"{point.values.mean():.4f} ± {point.values.std(ddof=1):.4f}",
+            {True: "yes", False: "no", None: "–"}[point.holds],
+        ]
+        for point in points
+    ]
+    head = ["axis", "", "R", "value", "mean ‖∇f‖²", "theory's conditions hold"]
+    parts.append(markdown(head, lines))
+    parts.append(__doc__.split("\n\n")[1].replace("\n", " "))
+    return "\n\n".join(parts) + "\n"
+
+
+def _fits(points: Sequence[Point]) -> list[tuple[str, str, int, float, float]]:
+    """Axis, algorithm, R, the slope's mean over seeds and its standard error."""
+    fits = []
+    for here in _curves(points):
+        first = here[0]
+        if first.axis in SLOPES[first.algo] and len(here) > 1:
+            x = [point.x for point in here]
+            each = [slope(x, y) for y in np.array([point.values for point in here]).T]
+            error = np.std(each, ddof=1) / np.sqrt(len(each))
+            about = (first.axis, first.algo, first.rounds)
+            fits.append((*about, float(np.mean(each)), float(error)))
+    return fits
+
+
+def _curves(points: Sequence[Point]) -> list[list[Point]]:
+    """Points that differ in what is varied only."""
+    groups: dict[tuple, list[Point]] = {}
+    for point in points:
+        rounds = None if point.axis == "R" else point.rounds
+        groups.setdefault((point.axis, point.algo, rounds), []).append(point)
+    return [sorted(some, key=lambda point: point.x or 0) for some in groups.values()]
+
+
+def _row(point: Point) -> dict[str, object]:
+    return {
+        "axis": point.axis,
+        "algorithm": point.algo,
+        "R": point.rounds,
+        "value": point.x,
+        "mean": point.values.mean(),
+        "std": point.values.std(ddof=1),
+        "seeds": len(point.values),
+        "conditions": point.holds,
+    }
+
+
+def _draw(points: Sequence[Point], path: Path) -> None:
+    figure = figures.blank(9.0, 7.5)
+    axes = figure.subplots(2, 2, sharey=True).ravel()
+    by_axis = dict(zip(_NAMES, axes, strict=True))
+    for here in _curves(points):
+        _measured(by_axis[here[0].axis], here)
+    for axis, panel in by_axis.items():
+        left = axis in ("R", "M")
+        figures.label_axes(panel, _NAMES[axis], "mean of ‖∇f‖²" if left else "")
+        panel.set_yscale("log")
+        if axis != "ρ":
+            panel.set_xscale("log", base=2)
+    figures.legend(figure)
+    figure.suptitle("Theory on trial: quadratics with σ_g = σ = 2, 32 clients", size=11)
+    figure.savefig(path, dpi=150)
+
+
+def _measured(panel: "Axes", here: Sequence[Point]) -> None:
+    """Points with their deviation, and the bound's slope through the middle one."""
+    first, means = here[0], np.array([point.values.mean() for point in here])
+    color = figures.color(list(SLOPES).index(first.algo))
+    # R is an axis of its own in the first panel.
+    long = first.axis != "R" and first.rounds > ROUNDS[0]
+    label = _LABELS[first.algo] + (f", R = {first.rounds}" if first.axis != "R" else "")
+    if first.axis == "ρ":
+        for point in here:
+            _name(panel, point)
+    if first.x is None:  # no ρ: the same whatever the graph
+        panel.axhline(means[0], color=color)
+        return
+    x = np.array([point.x for point in here])
+    deviations = [point.values.std(ddof=1) for point in here]
+    shape = ("s" if long else "o") + ("" if first.axis == "ρ" else "-")
+    face = "white" if long else color
+    panel.errorbar(x, means, deviations, fmt=shape, color=color, mfc=face, label=label)
+    theirs = SLOPES[first.algo].get(first.axis)
+    if theirs is not None and len(here) > 1:
+        middle = len(here) // 2
+        bound = means[middle] * (x / x[middle]) ** theirs
+        text = f"{_LABELS[first.algo]}, the bound's slope"
+        panel.plot(x, bound, "--", color=color, linewidth=1, label=text)
+
+
+def _name(panel: "Axes", point: Point) -> None:
+    if point.x is not None:
+        where = (point.x, point.values.mean())
+        side = "left" if point.x < 0.5 else "right"
+        near = {"xytext": (0, -14), "textcoords": "offset points", "ha": side}
+        panel.annotate(point.topology, where, fontsize=8, **near)
+
+
+STUDY = Study(
+    "theory",
+    "Theory on trial: how ‖∇f‖² falls with R, 𝓘, M and ρ on quadratics",
+    write,
+    lambda scale: f"{len(cells(scale))} measurements, minutes on a CPU",
+)

@@ -3,9 +3,9 @@
 Accuracies are in percent; the final one of a seed is the mean of its last five rounds.
 """
 
-from afga_jax.report.figures import comparison, curves
-from afga_jax.report.results import STAND_IN, cautions, stands_in
-from afga_jax.report.tables import KINDS, table
+from afga_jax.runs.report.figures import comparison, curves
+from afga_jax.runs.report.results import STAND_IN, cautions, stands_in
+from afga_jax.runs.report.tables import KINDS, table
 
 __all__ = [
     "KINDS",

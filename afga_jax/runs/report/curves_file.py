@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from afga_jax.record import RecordError, Row, Run
-from afga_jax.report.layout import csv_lines
-from afga_jax.report.results import labels
+from afga_jax.runs.record import RecordError, Row, Run
+from afga_jax.runs.report.results import labels
+from afga_jax.runs.report.tables import csv_lines
 
 # Digits after the point; totals are whole numbers.
 _COLUMNS = {
@@ -62,18 +62,18 @@ def read(paths: Sequence[str | Path]) -> list[Run]:
             raise RecordError(
                 f"{path} holds no curves ({error!r}), but it must be a CSV file with "
                 f"the columns {', '.join(_NAMES)} and some of {', '.join(_COLUMNS)}: "
-                "give one that experiments.compare wrote."
+                "give one that an earlier comparison wrote."
             ) from error
     done = {"finished": True}
     return [Run({"algo": name}, some, summary=done) for name, some in rows.items()]
 
 
 def _measured(row: Row) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     for name, digits in _COLUMNS.items():
         value = row.get(name)
-        found[name] = value if value is None else round(value, digits or None)
-    return found
+        columns[name] = value if value is None else round(value, digits or None)
+    return columns
 
 
 def _number(name: str, cell: str) -> Any:

@@ -1,14 +1,16 @@
-"""Figures: one run's curves, and several runs against what they cost."""
+"""Figures: one run's curves, several runs against what they cost, and their parts.
+
+Without pyplot: nothing global changes, and nothing is left open.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from afga_jax.record import Run
-from afga_jax.report import drawing
-from afga_jax.report.results import (
+from afga_jax.runs.record import Run
+from afga_jax.runs.report.results import (
     STAND_IN,
     Result,
     evaluated_rounds,
@@ -22,6 +24,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# Okabe and Ito's colours, distinct also for the colour-blind; then other dashes.
+_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_DASHES = ("-", "--", ":", "-.")
+_FEW, _MANY = 4, 150
+_LETTERS_PER_INCH = 11
 _WIDE_RANGE = 20
 
 
@@ -48,12 +55,12 @@ def comparison(runs: Sequence[Run], path: str | Path) -> None:
     papers' final accuracies, for runs in the papers' settings.
 
     Args:
-      runs: From `afga_jax.record.read`.
-      path: Of the picture; its ending decides the format.
+      runs: The runs, from `afga_jax.runs.record.read`.
+      path: The picture's file, whose ending decides the format.
     """
-    figure = drawing.blank(10, 7.5)
+    figure = blank(10, 7.5)
     panels = figure.subplots(2, 2, sharey=True).flat
-    found = results(runs)
+    outcomes = results(runs)
     metric, scale, label = _quality(runs)
     for panel, axis in zip(panels, _AXES, strict=True):
         spans = []
@@ -61,13 +68,13 @@ def comparison(runs: Sequence[Run], path: str | Path) -> None:
             x = _along(run, axis.metric)
             if len(x) and np.isfinite(x).all() and x[-1] > 0:
                 y = scale * values(run, metric)
-                drawing.curve(panel, x, y, number, found[number].label)
-                _paper(panel, found[number], number)
+                curve(panel, x, y, number, outcomes[number].label)
+                _paper(panel, outcomes[number], number)
                 spans.append(x[-1])
         _decorate(panel, axis, spans)
     for panel in (figure.axes[0], figure.axes[2]):
         panel.set_ylabel(label)
-    drawing.legend(figure)
+    legend(figure)
     _title(figure, _together(runs), any(stands_in(run) for run in runs))
     _save(figure, path)
 
@@ -76,15 +83,15 @@ def curves(run: Run, path: str | Path) -> None:
     """One run: accuracy, losses, what is uploaded, and accuracy against time.
 
     Args:
-      run: From `afga_jax.record.read`.
-      path: Of the picture; its ending decides the format.
+      run: The run, from `afga_jax.runs.record.read`.
+      path: The picture's file, whose ending decides the format.
     """
-    figure = drawing.blank(10, 7)
+    figure = blank(10, 7)
     first, second, third, fourth = figure.subplots(2, 2).flat
     rounds = evaluated_rounds(run).astype(float)
     metric, scale, label = _quality([run])
     quality = scale * values(run, metric)
-    drawing.curve(first, rounds, quality, 0, label)
+    curve(first, rounds, quality, 0, label)
     target = run.config.get("target")
     if target is not None and metric == "test_accuracy":
         first.axhline(100 * target, color="0.4", linestyle="--", linewidth=1)
@@ -99,10 +106,10 @@ def curves(run: Run, path: str | Path) -> None:
         )
     for number, name in enumerate(("train_loss", "test_loss")):
         title = name.replace("_", " ")
-        drawing.curve(second, rounds, values(run, name), number, title)
+        curve(second, rounds, values(run, name), number, title)
     moves = {"delta_norm": "‖Δ‖", "spread": "spread of the uploads, mean ‖Δᵢ − Δ‖²"}
     for number, (name, text) in enumerate(moves.items()):
-        drawing.curve(third, rounds, values(run, name), number, text, geometric=True)
+        curve(third, rounds, values(run, name), number, text, geometric=True)
     shown = {first: label, second: "loss", third: "change of the model"}
     for panel, up in shown.items():
         _decorate(panel, _AXES[0], [], up)
@@ -111,10 +118,102 @@ def curves(run: Run, path: str | Path) -> None:
             panel.legend(frameon=False)
     if third.lines:
         third.set_yscale("log")
-    drawing.curve(fourth, _along(run, "hours"), quality, 0, label)
+    curve(fourth, _along(run, "hours"), quality, 0, label)
     _decorate(fourth, _AXES[3], [], label)
     _title(figure, _together([run]), stands_in(run))
     _save(figure, path)
+
+
+def blank(width: float, height: float) -> "Figure":
+    """An empty figure, in inches."""
+    # Half a second that a run should not wait for at its start.
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def color(number: int) -> str:
+    """The colour of the curve of that number."""
+    return _COLORS[number % len(_COLORS)]
+
+
+def curve(
+    panel: "Axes",
+    x: np.ndarray,
+    sample: np.ndarray,
+    number: int,
+    label: str,
+    *,
+    geometric: bool = False,
+) -> bool:
+    """The mean over seeds and a band of one standard deviation.
+
+    Args:
+      panel: The axes to draw on.
+      x: The curve's x values.
+      sample: `[seeds, x values]`; nothing is drawn where no mean is finite.
+      number: The curve's number, which decides its colour and dashes.
+      label: The curve's name in the legend.
+      geometric: Whether mean and deviation are of the logarithms, for such an axis.
+
+    Returns:
+      Whether there was anything to draw.
+    """
+    if geometric:
+        sample = np.log(np.where(sample > 0, sample, np.nan))
+    mean, deviation = mean_and_deviation(sample)
+    low, high = mean - deviation, mean + deviation
+    if geometric:
+        mean, low, high = np.exp(mean), np.exp(low), np.exp(high)
+    known = np.isfinite(mean).sum()
+    if not known:
+        return False
+    panel.plot(
+        x,
+        mean,
+        _DASHES[number // len(_COLORS) % len(_DASHES)],
+        color=color(number),
+        label=label,
+        linewidth=1.8 if known < _MANY else 1.0,
+        marker="o" if known < _FEW else None,
+    )
+    if len(sample) > 1:
+        panel.fill_between(x, low, high, color=color(number), alpha=0.18, linewidth=0)
+    return True
+
+
+def label_axes(panel: "Axes", across: str, up: str = "") -> None:
+    """Names the axes of a panel and draws its grid."""
+    from matplotlib.ticker import MaxNLocator
+
+    panel.set_xlabel(across)
+    panel.set_ylabel(up)
+    panel.grid(color="0.9", linewidth=0.8)
+    panel.set_axisbelow(True)
+    panel.spines[["top", "right"]].set_visible(False)
+    if across == "round":
+        locator = MaxNLocator(steps=[1, 2, 5, 10], integer=True)
+        panel.xaxis.set_major_locator(locator)
+
+
+def legend(figure: "Figure") -> None:
+    """Below the panels, never over the curves; a label of several panels once."""
+    shown: dict[str, Any] = {}
+    for panel in figure.axes:
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+            shown.setdefault(label, handle)
+    if not shown:
+        return
+    longest = max(map(len, shown))
+    letters = _LETTERS_PER_INCH * figure.get_figwidth()
+    figure.legend(
+        shown.values(),
+        shown.keys(),
+        loc="outside lower center",
+        ncols=max(1, min(len(shown), int(letters / (longest + 8)))),
+        fontsize=8 if longest > letters / 2 else 9,
+        frameon=False,
+    )
 
 
 def _quality(runs: Sequence[Run]) -> tuple[str, float, str]:
@@ -134,7 +233,7 @@ def _along(run: Run, metric: str) -> np.ndarray:
 def _decorate(panel: "Axes", axis: _Axis, spans: list[float], up: str = "") -> None:
     from matplotlib.ticker import EngFormatter
 
-    drawing.label_axes(panel, axis.label, up)
+    label_axes(panel, axis.label, up)
     if spans and max(spans) > _WIDE_RANGE * min(spans):
         # Otherwise the cheapest run is a vertical line.
         panel.set_xscale("log")
@@ -144,12 +243,12 @@ def _decorate(panel: "Axes", axis: _Axis, spans: list[float], up: str = "") -> N
         panel.xaxis.set_major_formatter(EngFormatter(unit=axis.unit))
 
 
-def _paper(panel: "Axes", one: Result, number: int) -> None:
-    if one.paper is not None and one.as_in_paper:
+def _paper(panel: "Axes", result: Result, number: int) -> None:
+    if result.paper is not None and result.as_in_paper:
         panel.axhline(
-            one.paper.accuracy,
-            color=drawing.color(number),
-            label=f"{one.label}, paper's final",
+            result.paper.accuracy,
+            color=color(number),
+            label=f"{result.label}, paper's final",
             linestyle=":",
             linewidth=1.2,
         )

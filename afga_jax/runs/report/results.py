@@ -5,12 +5,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from afga_jax import config as configuration
-from afga_jax import published, settings
-from afga_jax.config import Config
-from afga_jax.published import Published
-from afga_jax.record import Run
-from afga_jax.summary import summarise
+from afga_jax.runs import config as configuration
+from afga_jax.runs import published, settings
+from afga_jax.runs.config import Config
+from afga_jax.runs.published import Published
+from afga_jax.runs.record import Run
+from afga_jax.runs.summary import summarise
 
 # Runs with different ones are different experiments; what is left is what an algorithm
 # is made of, and what one compares.
@@ -115,16 +115,18 @@ def labels(runs: Sequence[Run]) -> list[str]:
     >>> labels([Run(fast, []), Run(slow, []), Run({"algo": "fedavg"}, [])])
     ['afga local_lr=2', 'afga local_lr=0.1', 'fedavg']
     """
-    found = []
+    titles = []
     for run in runs:
         algorithm = run.config.get("algo", "run")
-        alike = [one for one in runs if one.config.get("algo", "run") == algorithm]
+        alike = [
+            other for other in runs if other.config.get("algo", "run") == algorithm
+        ]
         names = [name for name in _names() if len(_distinct(alike, name)) > 1]
         more = [f"{name}={_short(run.config.get(name))}" for name in names]
-        found.append(" ".join([algorithm, *more]))
+        titles.append(" ".join([algorithm, *more]))
     return [
-        f"{label} ({number})" if found.count(label) > 1 else label
-        for number, label in enumerate(found, 1)
+        f"{label} ({number})" if titles.count(label) > 1 else label
+        for number, label in enumerate(titles, 1)
     ]
 
 
@@ -135,12 +137,12 @@ def cautions(runs: Sequence[Run]) -> list[str]:
     ['these runs differ in more than the algorithm: dataset (cifar10, digits).']
     """
     differing = []
-    for one in configuration.fields():
-        shared = one.group in _SHARED_GROUPS or one.name in _SHARED
-        ignored = one.neutral or one.name in (*_WATCHING, "stand_in")
-        found = _distinct(runs, one.name)
-        if shared and not ignored and len(found) > 1:
-            differing.append(f"{one.name} ({', '.join(map(str, found))})")
+    for field in configuration.fields():
+        shared = field.group in _SHARED_GROUPS or field.name in _SHARED
+        ignored = field.neutral or field.name in (*_WATCHING, "stand_in")
+        distinct = _distinct(runs, field.name)
+        if shared and not ignored and len(distinct) > 1:
+            differing.append(f"{field.name} ({', '.join(map(str, distinct))})")
     lines = []
     if differing:
         names = ", ".join(differing)
@@ -224,18 +226,18 @@ def _short(value: Any) -> str:
 
 
 def _distinct(runs: Sequence[Run], name: str) -> list[Any]:
-    found = []
+    distinct = []
     for run in runs:
         value = run.config.get(name)
-        if value not in found:
-            found.append(value)
-    return found
+        if value not in distinct:
+            distinct.append(value)
+    return distinct
 
 
 def _names() -> list[str]:
     """The fields that change a run's numbers, but for its algorithm."""
     return [
-        one.name
-        for one in configuration.fields()
-        if not one.neutral and one.name not in ("algo", "stand_in")
+        field.name
+        for field in configuration.fields()
+        if not field.neutral and field.name not in ("algo", "stand_in")
     ]

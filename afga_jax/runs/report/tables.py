@@ -1,17 +1,48 @@
-"""How results are written: cells, Markdown for people, CSV for programs."""
+"""Several runs in one table, for people, papers and programs; and its cells."""
 
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from afga_jax.published import Published
-from afga_jax.report.results import Result, mean_and_deviation
+from afga_jax import checks
+from afga_jax.runs.published import Published
+from afga_jax.runs.record import Run
+from afga_jax.runs.report.results import Result, mean_and_deviation, results
+from afga_jax.training.memory import size
 
 #: A cell for what is not known.
 NOTHING = "–"
+KINDS = ("markdown", "latex", "csv")
+
+
+class _Column(NamedTuple):
+    """A title and a cell for each run; whether the largest, or smallest, is best."""
+
+    title: str
+    cells: list[str]
+    best: int | None = None
+
+
+def table(runs: Sequence[Run], kind: str = "markdown") -> str:
+    """The runs side by side.
+
+    Args:
+      runs: The runs, from `afga_jax.runs.record.read`.
+      kind: `markdown`, `latex`, or `csv`, which has plain numbers and more columns.
+
+    Returns:
+      Text that ends with a new line.
+    """
+    checks.choice("kind", kind, KINDS)
+    outcomes = results(runs)
+    if kind == "csv":
+        rows = [_row(run, result) for run, result in zip(runs, outcomes, strict=True)]
+        return csv_lines(rows)
+    columns, notes = _columns(runs, outcomes)
+    return _markdown(columns, notes) if kind == "markdown" else _latex(columns, notes)
 
 
 def number(value: float, digits: int = 0) -> str:
@@ -50,7 +81,7 @@ def reached(result: Result) -> str:
 
 def targets(accuracies: set[float]) -> str:
     """Percents for a column's title."""
-    return " / ".join(f"{one:g}" for one in sorted(accuracies))
+    return " / ".join(f"{accuracy:g}" for accuracy in sorted(accuracies))
 
 
 def paper_accuracy(paper: Published | None) -> str:
@@ -114,6 +145,155 @@ def csv_lines(rows: Sequence[Mapping[str, Any]]) -> str:
     for row in rows:
         writer.writerow({name: _or_empty(value) for name, value in row.items()})
     return out.getvalue()
+
+
+def _row(run: Run, result: Result) -> dict[str, object]:
+    """A run for programs."""
+    accuracy, accuracy_deviation = map(float, mean_and_deviation(result.accuracy))
+    loss, loss_deviation = map(float, mean_and_deviation(result.loss))
+    paper = result.paper
+    return {
+        "run": result.label,
+        "algorithm": run.config.get("algo"),
+        "dataset": run.config.get("dataset"),
+        "seeds": len(result.accuracy),
+        "rounds": result.rounds,
+        "finished": result.finished,
+        "diverged_at": result.diverged_at,
+        "accuracy": accuracy,
+        "accuracy_std": accuracy_deviation,
+        "test_loss": loss,
+        "test_loss_std": loss_deviation,
+        "target": run.config.get("target"),
+        **at_target(result),
+        **result.totals,
+        "paper_accuracy": paper and paper.accuracy,
+        "paper_deviation": paper and paper.deviation,
+        "paper_round_at_target": paper and paper.rounds,
+        "paper_source": paper and paper.source,
+        "folder": run.folder,
+    }
+
+
+def _columns(
+    runs: Sequence[Run], outcomes: list[Result]
+) -> tuple[list[_Column], list[str]]:
+    columns, notes = [_Column("algorithm", [_name(result) for result in outcomes])], []
+    if any(np.isfinite(result.accuracy).any() for result in outcomes):
+        finals = [result.accuracy for result in outcomes]
+        columns.append(_measured("accuracy, %", finals, digits=2, largest=True))
+    else:
+        losses = [result.loss for result in outcomes]
+        columns.append(_measured("test loss", losses, digits=4, largest=False))
+    if any(result.paper for result in outcomes):
+        columns.append(
+            _Column("paper, %", [_paper_cell(result) for result in outcomes])
+        )
+        if any(result.paper and not result.as_in_paper for result in outcomes):
+            notes.append("* not at the paper's size and settings.")
+    columns += _target_columns(runs, outcomes)
+    totals = [result.totals for result in outcomes]
+    columns += [
+        _Column("rounds", [f"{result.rounds:,}" for result in outcomes]),
+        _Column("gradients", [number(total["gradients"]) for total in totals]),
+        _Column("sent", [_sent(total["bytes"]) for total in totals]),
+        _Column("simulated h", [number(total["hours"], 2) for total in totals]),
+    ]
+    seeds = {len(result.accuracy) for result in outcomes}
+    if max(seeds, default=0) > 1:
+        many = " or ".join(map(str, sorted(seeds)))
+        notes.append(f"± is the standard deviation over {many} seeds.")
+    if not all(result.finished or result.diverged_at for result in outcomes):
+        notes.append("… still running, or stopped.")
+    return columns, notes
+
+
+def _target_columns(runs: Sequence[Run], outcomes: list[Result]) -> list[_Column]:
+    wanted = [run.config.get("target") for run in runs]
+    accuracies = {100 * target for target in wanted if target is not None}
+    if not accuracies:
+        return []
+    cells = [
+        NOTHING if target is None else reached(result)
+        for result, target in zip(outcomes, wanted, strict=True)
+    ]
+    published = paper_rounds([result.paper for result in outcomes])
+    return [
+        _Column(f"round at {targets(accuracies)} %", cells),
+        *(_Column(title, rounds) for title, rounds in published.items()),
+    ]
+
+
+def _measured(
+    title: str, samples: list[np.ndarray], *, digits: int, largest: bool
+) -> _Column:
+    means = np.array([mean_and_deviation(sample)[0] for sample in samples])
+    merits = np.where(np.isfinite(means), means if largest else -means, -np.inf)
+    best = int(merits.argmax()) if np.isfinite(merits).any() else None
+    cells = [measured(sample, digits) for sample in samples]
+    return _Column(title, cells, best if len(samples) > 1 else None)
+
+
+def _name(result: Result) -> str:
+    label = with_divergence(result.label, result)
+    return label if result.finished or result.diverged_at is not None else f"{label} …"
+
+
+def _paper_cell(result: Result) -> str:
+    star = "*" if result.paper is not None and not result.as_in_paper else ""
+    return paper_accuracy(result.paper) + star
+
+
+def _sent(number: float) -> str:
+    return size(number) if np.isfinite(number) else NOTHING
+
+
+def _markdown(columns: list[_Column], notes: list[str]) -> str:
+    cells = [_marked(column, "**{}**") for column in columns]
+    head = [column.title for column in columns]
+    below = ["", " ".join(notes).replace("*", "\\*")] if notes else []
+    grid = markdown(head, list(zip(*cells, strict=True)))
+    return "\n".join([grid, *below]) + "\n"
+
+
+def _latex(columns: list[_Column], notes: list[str]) -> str:
+    def line(texts):
+        return " & ".join(_escaped(text) for text in texts) + r" \\"
+
+    cells = [_marked(column, "\0{}\1") for column in columns]
+    rows = [
+        r"\begin{tabular}{l" + "r" * (len(columns) - 1) + "}",
+        r"\hline",
+        line(column.title for column in columns),
+        r"\hline",
+        *(line(texts) for texts in zip(*cells, strict=True)),
+        r"\hline",
+        r"\end{tabular}",
+        *(f"% {note}" for note in notes),
+    ]
+    return "\n".join(rows) + "\n"
+
+
+def _marked(column: _Column, mark: str) -> list[str]:
+    return [
+        mark.format(cell) if number == column.best else cell
+        for number, cell in enumerate(column.cells)
+    ]
+
+
+def _escaped(text: str) -> str:
+    for sign, code in (
+        ("%", r"\%"),
+        ("_", r"\_"),
+        ("±", r"$\pm$"),
+        ("…", r"\dots"),
+        (NOTHING, "--"),
+        ("> ", "$>$ "),
+        ("\0", r"\textbf{"),
+        ("\1", "}"),
+    ):
+        text = text.replace(sign, code)
+    return text
 
 
 def _or_empty(value: object) -> object:

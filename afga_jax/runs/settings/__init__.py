@@ -1,24 +1,21 @@
 """Defaults of a run from one table: the papers' settings in three sizes.
 
-Learning rates are in `rates`, all else in the rows of `papers`, `scales` and `tuned`,
-each with its source. What the user gave goes before the table, the table before the
-algorithm's own defaults.
+Learning rates are in `rates`, all else in the rows of `table` and `tuned`, each with
+its source. What the user gave goes before the table, the table before the algorithm's
+own defaults.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, cast
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple
 
-from afga_jax.algorithms import ALGORITHMS, Options
-from afga_jax.config import IMAGES, Config, fields
-from afga_jax.settings import rates
-from afga_jax.settings.papers import PAPERS, SETTING_OF
-from afga_jax.settings.row import Row
-from afga_jax.settings.scales import SMALL, SMOKE
-from afga_jax.settings.tuned import TUNED
-from afga_jax.settings.used import unused
+from afga_jax.algorithms import ALGORITHMS, Options, family, traits
+from afga_jax.runs.config import IMAGES, Config, fields
+from afga_jax.runs.settings import rates
+from afga_jax.runs.settings.table import PAPERS, SETTING_OF, SMALL, SMOKE, TableRow
+from afga_jax.runs.settings.tuned import TUNED
 
-__all__ = ["Resolved", "choices", "decided", "resolve", "stood_in"]
+__all__ = ["Resolved", "choices", "decided", "resolve", "stood_in", "unused"]
 
 #: The one table of defaults; a later row that fits goes before an earlier one.
 ROWS = (*PAPERS, *SMALL, *TUNED, *SMOKE)
@@ -28,13 +25,29 @@ _OF_PAPERS = (*IMAGES, "shakespeare")
 # Rows ask for these, so they are settled first, in this order.
 _FIRST = ("setting", "partition", "model", "clustering")
 _WHERE = ("algo", "setting", "scale")
+# A field, and the field with the values that make use of it; see also `Traits.uses`.
+_USED_WITH = {
+    "alpha": ("partition", ["dirichlet", "dirichlet_client"]),
+    "num_shards": ("partition", ["shards"]),
+    "shard_size": ("partition", ["shards"]),
+    "shards_per_client": ("partition", ["shards"]),
+    "rho_device": ("partition", ["major_class"]),
+    "rho_cluster": ("clustering", ["major_class"]),
+    "dimension": ("dataset", ["quadratic", "logistic"]),
+    "sigma_g": ("dataset", ["quadratic", "logistic"]),
+    "sigma": ("dataset", ["quadratic", "logistic"]),
+    "variance": ("dataset", ["gaussians"]),
+    "momentum": ("local_optimizer", ["momentum"]),
+    "lr_decay": ("lr_schedule", ["step"]),
+    "lr_decay_every": ("lr_schedule", ["step"]),
+}
 
 
 class Resolved(NamedTuple):
     """A complete configuration and how it came about.
 
     Attributes:
-      config: With all defaults filled in.
+      config: The configuration with all defaults filled in.
       sources: Where each value that was not given is from.
       notes: What the user should be told, one line each.
     """
@@ -52,7 +65,8 @@ def resolve(
     Args:
       given: The user's choices by the names of `Config`; None: not chosen.
       dataset: The data set meant where none is given.
-      accelerator: Whether there is one; it decides the size where none is given.
+      accelerator: Whether this machine has one; it decides the size where none is
+        given.
 
     Returns:
       The configuration, sources and notes.
@@ -95,13 +109,13 @@ def choices(config: Config) -> dict[str, Any]:
     {'algo': 'afga', 'setting': '2', 'scale': 'small', 'local_lr': 0.5}
     """
     where = {name: getattr(config, name) for name in _WHERE}
-    # A configuration that was resolved names its data set.
-    usual = resolve(where, dataset=cast(str, config.dataset)).config
+    usual = resolve(where, dataset=config.dataset).config
+    names = [field.name for field in fields()]
     values = {
-        one.name: getattr(config, one.name)
-        for one in fields()
-        if one.name not in (*_WHERE, "dataset", "stand_in")
-        and getattr(config, one.name) != getattr(usual, one.name)
+        name: getattr(config, name)
+        for name in names
+        if name not in (*_WHERE, "dataset", "stand_in")
+        and getattr(config, name) != getattr(usual, name)
     }
     return where | {k: value for k, value in values.items() if value is not None}
 
@@ -116,9 +130,35 @@ def stood_in(config: Config) -> Config:
     """The same run on the built-in digits: their defaults, the user's choices."""
     chosen = choices(config)
     # Sizes of a model are meant for that model.
-    if any(one.name in chosen for one in fields("model")):
+    if any(field.name in chosen for field in fields("model")):
         chosen["model"] = config.model
     return resolve(chosen, dataset="digits").config.replace(stand_in=True)
+
+
+def unused(config: Config, given: Iterable[str]) -> list[str]:
+    """A line for each given field that has no effect, because another leaves it out.
+
+    >>> unused(Config(algo="afga", mu=0.1), ["mu"])
+    ["mu has no effect with algo = 'afga'; it needs fedprox."]
+    """
+    by_option = {
+        option: ("algo", [name for name in ALGORITHMS if option in traits(name).uses])
+        for algorithm in ALGORITHMS
+        for option in traits(algorithm).uses
+    }
+    lines = []
+    for name in given:
+        other, values = (by_option | _USED_WITH).get(name, ("", []))
+        if not other or getattr(config, other) in values:
+            continue
+        # Inside FedCluster's cycle another algorithm may make use of it.
+        if other == "algo" and config.algo == "fedcluster" and config.inner in values:
+            continue
+        lines.append(
+            f"{name} has no effect with {other} = {getattr(config, other)!r}; it needs "
+            f"{' or '.join(values)}."
+        )
+    return lines
 
 
 class _Filling:
@@ -134,30 +174,33 @@ class _Filling:
         self.run[name] = value
         self.sources[name] = source
 
-    def rows(self, rows: Iterable[Row], names: Iterable[str]) -> None:
+    def rows(self, rows: Iterable[TableRow], names: Collection[str]) -> None:
         """What the rows that fit say of these fields."""
+        algo = self.run["algo"]
+        kind = {"family": family(algo), "theory": traits(algo).theory}
         for row in rows:
-            if row.fits(self.run):
-                for name in row.values.keys() & set(names):
-                    self.put(name, row.values[name], row.source)
+            if row.fits(self.run | kind):
+                for name in row.values:
+                    if name in names:
+                        self.put(name, row.values[name], row.source)
 
     def rates(self) -> None:
         """The learning rates of the setting's paper, or the nearest."""
         run = self.run
         model = run["model"] or ""
-        found = rates.find(run["setting"], run["algo"], run["dataset"], model)
-        if found is not None:
+        nearest = rates.find(run["setting"], run["algo"], run["dataset"], model)
+        if nearest is not None:
             smaller = "" if run["scale"] == "paper" else ", carried over from its size"
-            source = found.source + smaller
-            self.put("local_lr", found.local_lr, source)
-            self.put("server_lr", found.server_lr, source)
+            source = nearest.source + smaller
+            self.put("local_lr", nearest.local_lr, source)
+            self.put("server_lr", nearest.server_lr, source)
 
     def own_defaults(self) -> None:
         """The algorithm's own defaults, then those of all algorithms."""
         own = getattr(ALGORITHMS[self.run["algo"]], "defaults", {})
         if "num_clusters" not in own:
             self.put("num_clusters", 1, "the algorithm has one cluster")
-        common = {one.name: one.default for one in dataclasses.fields(Options)}
+        common = {field.name: field.default for field in dataclasses.fields(Options)}
         for values, source in (
             (own, "the algorithm's own default"),
             (common, "the default of all algorithms"),

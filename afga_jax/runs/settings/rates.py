@@ -9,6 +9,8 @@ import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from afga_jax.algorithms import family, traits
+
 AFGA, HAFED, FEDCLUSTER = "AFGA §6", "HA-Fed §6", "FedCluster §5"
 #: The paper of each setting.
 PAPER = {"hafed": HAFED, "fedcluster": FEDCLUSTER} | dict.fromkeys("1234", AFGA)
@@ -34,7 +36,7 @@ def find(setting: str, algo: str, dataset: str, model: str) -> Rates | None:
     """The rates of a run, or the nearest: other data first, then the same family.
 
     Args:
-      setting: Its paper comes first.
+      setting: The setting, whose paper is asked first.
       algo: Name of the algorithm.
       dataset: Name of the data set.
       model: Name of the model.
@@ -48,47 +50,38 @@ def find(setting: str, algo: str, dataset: str, model: str) -> Rates | None:
     'nearest: fedamsgrad on cifar10, AFGA §6'
     """
     paper = PAPER[setting]
-    for place in _by_distance(paper, algo, dataset):
-        if by_model := _TABLE.get(place):
-            fitting = [one for one in (model, "") if one in by_model]
+    for key in _by_distance(paper, algo, dataset):
+        if by_model := _TABLE.get(key):
+            fitting = [name for name in (model, "") if name in by_model]
             known_model = (fitting or list(by_model))[0]
-            exact = bool(fitting) and place == (paper, algo, dataset)
-            source = paper if exact else _nearest(place, known_model)
+            exact = bool(fitting) and key == (paper, algo, dataset)
+            source = paper if exact else _nearest(key, known_model)
             return Rates(*by_model[known_model], source, exact)
     return None
 
 
 def _by_distance(paper: str, algo: str, dataset: str) -> Iterator[tuple[str, str, str]]:
-    papers = [paper, *(one for one in (AFGA, HAFED, FEDCLUSTER) if one != paper)]
-    for algorithm in (algo, *_FAMILY.get(algo, ())):
+    """Keys of `_TABLE`, the nearest first."""
+    papers = dict.fromkeys((paper, AFGA, HAFED, FEDCLUSTER))
+    for algorithm in (algo, traits(algo).like, _OF_FAMILY.get(family(algo))):
         for data in (dataset, *_ALIKE.get(dataset, ("cifar10", *_ALIKE["cifar10"]))):
-            for one in papers:
-                yield one, algorithm, data
+            for source in papers:
+                yield source, algorithm or algo, data
 
 
-def _nearest(place: tuple[str, str, str], model: str) -> str:
-    paper, algo, dataset = place
-    of_model = f" with {model}" if model else ""
-    return f"nearest: {algo} on {dataset}{of_model}, {paper}"
+def _nearest(key: tuple[str, str, str], model: str) -> str:
+    paper, algo, dataset = key
+    with_model = f" with {model}" if model else ""
+    return f"nearest: {algo} on {dataset}{with_model}, {paper}"
 
 
-# Whose rates to take where an algorithm has none of its own, nearest first.
-_FAMILY = {
-    "fedams": ("fedamsgrad",),
-    "fedyogi": ("fedadam", "fedamsgrad"),
-    "fedadagrad": ("fedadam", "fedamsgrad"),
-    "fedadam": ("fedamsgrad",),
-    "afga_adapted": ("afga",),
-    "cafga_adapted": ("cafga",),
-    "hafed": ("hafed_partial",),
-    "hafed_active": ("hafed_partial",),
-    "fedprox": ("fedavg",),
-    "scaffold": ("fedavg",),
-    "feddyn": ("fedavg",),
-    "dsgd": ("fedavg",),
-    "pga": ("fedavg",),
-    "dadam": ("damsgrad",),
-    "sgd": ("fedavg",),
+# Whose rates to take where neither an algorithm nor what it is a variant of has any.
+_OF_FAMILY: dict[str | None, str] = {
+    "average": "fedavg",
+    "adam": "fedadam",
+    "amsgrad": "fedamsgrad",
+    "gossip": "fedavg",
+    "adaptive_gossip": "damsgrad",
 }
 
 # Other data sets by likeness: size of the images and number of classes.

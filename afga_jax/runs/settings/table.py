@@ -1,17 +1,54 @@
-"""What the papers say of their settings, and what we add where they are silent.
+"""The table of defaults: what the papers say, what we add, and two smaller sizes.
 
 Rows go from the general to the special: a later one that fits goes before an earlier.
+`small` is a CPU in minutes and `smoke` seconds; learning rates that `small` does not
+tune (`tuned`) are the papers'.
 """
 
+import functools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
 from afga_jax.data.partition import PAPER_SHARDS
-from afga_jax.settings.families import ADAM, AMSGRAD
-from afga_jax.settings.rates import AFGA, FEDCLUSTER, HAFED
-from afga_jax.settings.row import row
+from afga_jax.runs.config import IMAGES
+from afga_jax.runs.settings.rates import AFGA, FEDCLUSTER, HAFED
+
+
+class TableRow(NamedTuple):
+    """Defaults of some runs.
+
+    Attributes:
+      source: Where the values are from.
+      when: What a run must have, by the names of `Config`, or as `family` and `theory`
+        of its algorithm; a tuple lists alternatives.
+      values: Defaults by the name of the field.
+    """
+
+    source: str
+    when: dict[str, str | tuple[str, ...]]
+    values: dict[str, Any]
+
+    def fits(self, run: Mapping[str, Any]) -> bool:
+        """Whether the run has all that the row asks for."""
+        return all(
+            run.get(name) in (wanted if isinstance(wanted, tuple) else (wanted,))
+            for name, wanted in self.when.items()
+        )
+
+
+def row(source: str, values: dict[str, Any], **when: str | tuple[str, ...]) -> TableRow:
+    """A row as it is written in the tables: the values, then what a run must have."""
+    return TableRow(source, when, values)
+
 
 _NUMBERED = ("1", "2", "3", "4")
 _CIFAR = ("cifar10", "cifar100")
+_IMAGES = (*IMAGES, "digits")
 _PROBLEMS = ("quadratic", "logistic")
 _OURS = "ours"
+
+_small = functools.partial(row, "ours: a CPU in minutes", scale="small")
+_smoke = functools.partial(row, "ours: seconds", scale="smoke")
 
 SETTING_OF = [
     row("ours: the papers' common data", {"setting": "2"}),
@@ -129,13 +166,13 @@ PAPERS = [
         "ours: of AFGA's grid, which leaves it open",
         {"eps": 1e-6},
         setting=(*_NUMBERED, "fedcluster"),
-        algo=AMSGRAD,
+        family="amsgrad",
     ),
     row(
         "Reddi et al., 2020; √1e-6 of FedAMSGrad",
         {"eps": 1e-3},
         setting=(*_NUMBERED, "fedcluster"),
-        algo=ADAM,
+        family="adam",
     ),
     # Data that no paper has: their sizes are ours at every scale.
     row(
@@ -162,5 +199,60 @@ PAPERS = [
         "ours: HA-Fed App. F.1 gives none",
         {"local_steps": 10, "rounds": 100, "batch_size": 10},
         dataset="gaussians",
+    ),
+]
+
+SMALL = [
+    _small({"rounds": 100, "eval_every": 5, "target": None}),
+    _small({"width": 64, "depth": 4, "patch": 4}, model="convmixer"),
+    _small({"width": 16}, model="resnet18"),
+    _small({"features": (16,), "hidden": (96, 48)}, model="alexnet"),
+    _small({"embedding": 16, "hidden": (64,), "layers": 1}, model="lstm"),
+    _small({"num_clients": 16, "local_steps": 12}, setting="hafed", dataset=_IMAGES),
+    _small({"num_clients": 100}, setting="fedcluster"),
+    _small({"local_steps": 100}, setting="fedcluster", algo="sgd"),
+    _small({"rounds": 50}, dataset="fashion_mnist"),
+    _small({"model": "cnn", "rounds": 50}, dataset="mnist"),
+    _small({"features": (8, 16)}, dataset="mnist", model="cnn"),
+    _small({"local_steps": 24, "test_samples": 2000}, dataset="shakespeare"),
+    _small(
+        {
+            "num_clients": 20,
+            "participation": 0.25,
+            "num_clusters": 5,
+            "local_steps": 8,
+            "batch_size": 16,
+            "rounds": 80,
+            "eval_every": 2,
+        },
+        dataset=("digits", *_PROBLEMS),
+    ),
+]
+
+SMOKE = [
+    _smoke(
+        {
+            "rounds": 3,
+            "eval_every": 1,
+            "local_steps": 4,
+            "batch_size": 8,
+            "test_samples": 200,
+            "target": None,
+        }
+    ),
+    _smoke(
+        {"num_clients": 8, "participation": 0.5, "num_clusters": 2},
+        dataset=(*_IMAGES, "shakespeare", *_PROBLEMS),
+    ),
+    _smoke({"width": 8, "depth": 1, "patch": 4}, model="convmixer"),
+    _smoke({"width": 4}, model="resnet18"),
+    _smoke({"features": (4, 4)}, model="cnn"),
+    _smoke({"features": (4,), "hidden": (16,)}, model="alexnet"),
+    _smoke({"embedding": 8, "hidden": (8,), "layers": 1}, model="lstm"),
+    _smoke({"model": "cnn"}, dataset="mnist"),
+    _smoke(
+        {"num_shards": 40, "shard_size": 30, "shards_per_client": 3},
+        partition="shards",
+        dataset="digits",
     ),
 ]

@@ -17,16 +17,7 @@ Fashion-MNIST at small scale, one seed, 12 rounds, η_l = 1 ends at chance (10.0
 η_l = 2, 0.3 at 76.0 % and 0.1, the smallest we tried, at 79.8 %. It is HA-Fed's value.
 """
 
-from afga_jax.settings.families import (
-    ADAM,
-    AFGA,
-    AMSGRAD,
-    AVERAGING,
-    HAFED,
-    LOCALLY_ADAPTIVE,
-    SERVERLESS,
-)
-from afga_jax.settings.row import row
+from afga_jax.runs.settings.table import row
 
 _DIGITS = "ours: best of a grid on the test split, 3 seeds (settings/tuned.py)"
 _PROBLEMS = "ours: best of a grid (settings/tuned.py)"
@@ -37,46 +28,46 @@ _CNN = (
     "train this model (settings/tuned.py)"
 )
 
-_COMPARED = ("fedamsgrad", "afga", "cafga")
 
-
-def _digits(algo: str | tuple[str, ...], local_lr: float, server_lr: float, **more):
-    values = {"local_lr": local_lr, "server_lr": server_lr, **more}
-    return row(_DIGITS, values, dataset="digits", algo=algo)
+def _digits(local_lr: float, server_lr: float, eps: float | None = None, **when):
+    values = {"local_lr": local_lr, "server_lr": server_lr}
+    values |= {} if eps is None else {"eps": eps}
+    return row(_DIGITS, values, dataset="digits", **when)
 
 
 TUNED = [
-    _digits("fedamsgrad", 0.1, 0.01, eps=1e-8),
-    _digits(("afga", "cafga"), 1.0, 0.01, eps=1e-8),
-    _digits("fedams", 0.3, 0.03, eps=1e-6),
-    _digits("fedadam", 0.1, 0.03, eps=1e-3),
-    _digits("fedyogi", 0.3, 0.01, eps=1e-3),
-    _digits("fedadagrad", 0.3, 0.03, eps=1e-6),
-    _digits(HAFED, 1.0, 0.01, eps=1e-6),
-    _digits("afga_adapted", 1.0, 0.01, eps=1e-6),
-    _digits("cafga_adapted", 0.3, 0.01, eps=1e-6),
-    _digits(AVERAGING, 0.3, 1.0),
-    _digits(SERVERLESS, 1.0, 1.0),
-    _digits("dadam", 0.03, 1.0, eps=1e-8),
-    _digits("damsgrad", 0.003, 1.0, eps=1e-6),
+    _digits(0.1, 0.01, 1e-8, algo="fedamsgrad"),
+    _digits(1.0, 0.01, 1e-8, algo=("afga", "cafga")),
+    _digits(0.3, 0.03, 1e-6, algo="fedams"),
+    _digits(0.1, 0.03, 1e-3, algo="fedadam"),
+    _digits(0.3, 0.01, 1e-3, algo="fedyogi"),
+    _digits(0.3, 0.03, 1e-6, algo="fedadagrad"),
+    _digits(1.0, 0.01, 1e-6, theory="hafed"),
+    _digits(1.0, 0.01, 1e-6, algo="afga_adapted"),
+    _digits(0.3, 0.01, 1e-6, algo="cafga_adapted"),
+    _digits(0.3, 1.0, family="average"),
+    _digits(1.0, 1.0, family="gossip"),
+    _digits(0.03, 1.0, 1e-8, algo="dadam"),
+    _digits(0.003, 1.0, 1e-6, algo="damsgrad"),
     row(
         _CNN,
         {"local_lr": 0.1, "server_lr": 0.01},
         dataset=("fashion_mnist", "mnist"),
         model="cnn",
-        algo=AFGA,
+        theory="afga",
     ),
 ]
 for _dataset, _rate in (("quadratic", 0.03), ("logistic", 0.1)):
     _plain = {"local_lr": _rate, "server_lr": 1.0}
+    _local = {"local_lr": 0.03, "eps": 1e-4}
     _adaptive = {"local_lr": 0.1, "server_lr": 0.03, "eps": 1e-4}
     TUNED += [
-        row(source, values, dataset=_dataset, algo=algo)
-        for source, algo, values in (
-            (_RELATIVES, (*AVERAGING, *SERVERLESS), _plain),
-            (_PROBLEMS, ("fedavg", "scaffold", "dsgd"), _plain),
-            (_RELATIVES, (*AMSGRAD, *ADAM), _adaptive),
-            (_PROBLEMS, _COMPARED, _adaptive),
-            (_RELATIVES, LOCALLY_ADAPTIVE, {"local_lr": 0.03, "eps": 1e-4}),
+        row(source, values, dataset=_dataset, **{which: names})
+        for source, values, which, names in (
+            (_RELATIVES, _plain, "family", ("average", "gossip")),
+            (_PROBLEMS, _plain, "algo", ("fedavg", "scaffold", "dsgd")),
+            (_RELATIVES, _adaptive, "family", ("amsgrad", "adam")),
+            (_PROBLEMS, _adaptive, "algo", ("fedamsgrad", "afga", "cafga")),
+            (_RELATIVES, _local, "family", "adaptive_gossip"),
         )
     ]

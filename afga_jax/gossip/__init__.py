@@ -1,0 +1,1 @@
+"""Who mixes with whom, what depends on whom, and what is sent."""

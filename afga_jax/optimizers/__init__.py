@@ -1,0 +1,1 @@
+"""How a client steps and how the server steps."""

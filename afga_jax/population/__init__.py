@@ -1,0 +1,1 @@
+"""Who exists, who computes in a round and who uploads."""

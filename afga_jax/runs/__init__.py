@@ -1,0 +1,1 @@
+"""Runs as a command makes them: settings, folders, resuming, reports."""

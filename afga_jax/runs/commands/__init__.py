@@ -1,0 +1,1 @@
+"""The commands that compare, sweep, reproduce a paper and keep data."""

@@ -1,0 +1,107 @@
+"""The command `afga`: every experiment by its name, in a clone or without one."""
+
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from afga_jax.checks import did_you_mean
+
+_HELP = ("--help", "-help", "-h", "help")
+
+
+class Command(NamedTuple):
+    """What a person can start.
+
+    Attributes:
+      about: What it does, in a sentence.
+      dataset: The data set that a command trains on where none is given; None: the
+        command is a module of `afga_jax.runs.commands` with its own help.
+      examples: Flags to try, one line each.
+    """
+
+    about: str
+    dataset: str | None = None
+    examples: tuple[str, ...] = ()
+
+
+COMMANDS = {
+    "digits": Command(
+        "Trains on scikit-learn's handwritten digits: no download, seconds on a CPU.",
+        "digits",
+        ("--algo=afga", "--algo=cafga --num_seeds=3"),
+    ),
+    "cifar": Command(
+        "Trains on CIFAR-10, or `--dataset=cifar100`; the data arrives by itself.",
+        "cifar10",
+        ("--algo=afga", "--algo=cafga --setting=1 --scale=paper --num_seeds=3"),
+    ),
+    "shakespeare": Command(
+        "Predicts the next character of Shakespeare's roles, dealt to clients.",
+        "shakespeare",
+        ("--algo=afga", "--algo=fedavg --partition=natural --num_clients=1129"),
+    ),
+    "fashion_mnist": Command(
+        "Trains on Fashion-MNIST as HA-Fed does: shards, a small CNN.",
+        "fashion_mnist",
+        ("--algo=hafed_partial", "--algo=fedamsgrad --model=convmixer"),
+    ),
+    "mnist": Command(
+        "Trains on MNIST as FedCluster does: a major class each, clusters in turns.",
+        "mnist",
+        ("--algo=fedcluster", "--algo=fedavg --rho_device=0.9"),
+    ),
+    "synthetic": Command(
+        "Minimises a quadratic, or `--dataset=logistic`, `gaussians`: optimum known.",
+        "quadratic",
+        ("--algo=afga --sigma_g=2", "--algo=hafed --dataset=gaussians --local_global"),
+    ),
+    "compare": Command("Several runs side by side: one table, one figure."),
+    "sweep": Command("A grid of runs: every flag may have several values."),
+    "paper": Command("The papers' tables and figures, each by its name."),
+    "data": Command("The papers' data sets on this machine: list, fetch, check."),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """What `afga` calls: starts the command that the first word names.
+
+    Args:
+      arguments: The words after `afga`; None: those of the command line.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in _HELP:
+        print(_listing())
+        sys.exit(0)
+    name, *rest = words
+    if name not in COMMANDS:
+        hint = did_you_mean(name, COMMANDS, "afga --help lists all.")
+        print(f"error: {name!r} is not a command; {hint}", file=sys.stderr)
+        sys.exit(2)
+    start(name, [f"afga {name}", *rest])
+
+
+def start(name: str, arguments: Sequence[str] | None = None) -> None:
+    """Starts a command, which ends the program.
+
+    Args:
+      name: One of `COMMANDS`.
+      arguments: With the way it was started first, which hints to the user repeat;
+        None: the command line's, of `python -m experiments.NAME`.
+    """
+    arguments = arguments or [f"python -m experiments.{name}", *sys.argv[1:]]
+    command = COMMANDS[name]
+    if command.dataset is None:
+        importlib.import_module(f"afga_jax.runs.commands.{name}").main(arguments)
+        return
+    from afga_jax.runs import runner
+
+    lines = [f"    {arguments[0]} {example}" for example in command.examples]
+    runner.main(command.dataset, "\n".join([command.about, "", *lines]), arguments)
+
+
+def _listing() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:{width}}  {about}" for name, (about, *_) in COMMANDS.items()]
+    usage = "usage: afga COMMAND [--flag=value ...]; each COMMAND has its own --help"
+    return "\n".join([usage, "", *lines])

@@ -1,0 +1,1 @@
+"""How rounds are run one after another: engine, memory, devices, seeds, diagnostics."""
