@@ -12,6 +12,7 @@ if jax.__version_info__[:2] == (0, 10):
     QUICK += [
         "--xla_llvm_disable_expensive_passes=true",
         "--xla_cpu_use_fusion_emitters=false",
+        "--xla_cpu_parallel_codegen_split_count=1",  # other tests need the cores
     ]
 os.environ.setdefault("XLA_FLAGS", " ".join(QUICK))
 

@@ -9,14 +9,14 @@ from pathlib import Path
 TESTS = Path(__file__).parent
 
 
-def printed(module, count):
-    """The JSON that `module.main()` prints on so many devices.
+def printed(module, count, function="main"):
+    """The JSON that a module's function prints on so many devices.
 
     In a process of its own: the number of devices is fixed when JAX starts.
     """
     flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={count}"
     done = subprocess.run(
-        [sys.executable, "-c", f"import {module}; {module}.main()"],
+        [sys.executable, "-c", f"import {module}; {module}.{function}()"],
         cwd=TESTS,
         env={**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": str(TESTS.parent)},
         capture_output=True,

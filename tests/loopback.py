@@ -21,7 +21,7 @@ import zipfile
 
 import numpy as np
 
-from afga_jax.data import catalog, fetch
+from afga_jax.data.store import catalog, fetch
 
 SPLITS = {"train": 50, "test": 10}
 LAYOUTS = {
@@ -205,11 +205,11 @@ def register(stand_ins: dict[str, dict], patch=setattr) -> None:
 
 
 if __name__ == "__main__":
-    from experiments import data
+    from afga_jax.runs.commands import data
 
     # Set here and not between fork and exec, which JAX's threads would not survive.
     if limit := os.environ.get("FILE_LIMIT"):
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), int(limit)))
     with open(sys.argv.pop(1)) as file:
         register(json.load(file))
-    data.run()
+    data.main()

@@ -24,9 +24,9 @@ import numpy as np  # noqa: E402
 import afga_jax  # noqa: E402
 import conftest  # noqa: E402, F401  # before JAX: quick compilation
 import toy  # noqa: E402
-from afga_jax import span  # noqa: E402
-from afga_jax.cycle import is_stateful  # noqa: E402
-from afga_jax.planner import Planner  # noqa: E402
+from afga_jax.rounds import span  # noqa: E402
+from afga_jax.rounds.client_step import is_stateful  # noqa: E402
+from afga_jax.training.planner import Planner  # noqa: E402
 
 CLIENTS, KEY, ROUNDS, TOLERANCE = 12, 3, 2, 1e-12
 SOME = {"active": 4, "local_steps": 4, "local_lr": 0.3, "num_clusters": 1}

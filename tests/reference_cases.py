@@ -1,15 +1,21 @@
-"""What is compared in `tests/test_reference.py`: every algorithm and its variants."""
+"""Every algorithm and its variants, and what the papers' boxes say of them."""
 
 from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
-import reference
-import reference_parts as parts
-import reference_serverless as serverless
+import afga_jax
+import toy
+from afga_jax.testing import Problem, boxes, draws_of, parts, serverless
+
+CLIENTS, STEPS, ROUNDS = 9, 4, 4
+SIZES = [2, 5, 3, 7, 4, 6, 2, 5, 3]
+
+close = partial(np.testing.assert_allclose, rtol=0, atol=1e-10)
 
 TRIPLES = [0, 1, 2, 0, 1, 2, 0, 1, 2]  # three clusters of three
 UNEQUAL = [0, 1, 0, 2, 1, 0, 1, 0, 0]  # of five, three and one
@@ -40,11 +46,11 @@ class Case(NamedTuple):
 SKEWED = 0.5 * np.eye(9) + 0.3 * np.eye(9)[[*range(1, 9), 0]] + 0.2 / 9
 
 CASES = {
-    "afga": Case("afga", reference.afga, ADAPTIVE, {"active": 3}),
+    "afga": Case("afga", boxes.afga, ADAPTIVE, {"active": 3}),
     "afga other numbers": Case(
         "afga",
         partial(
-            reference.afga,
+            boxes.afga,
             server=partial(parts.fedamsgrad, b1=0.5, b2=0.7, eps=1e-4),
             topology=lambda n: SKEWED,
             by_size=True,
@@ -60,11 +66,11 @@ CASES = {
         },
     ),
     "afga without re-sampling": Case(
-        "afga", reference.afga, ADAPTIVE, {"active": 3, "resample": False}
+        "afga", boxes.afga, ADAPTIVE, {"active": 3, "resample": False}
     ),
     "afga schedules": Case(
         "afga",
-        reference.afga,
+        boxes.afga,
         {
             "local_lr": lambda round: 0.5 * 0.9**round,
             "server_lr": lambda round: 0.1 / (1 + round),
@@ -73,24 +79,24 @@ CASES = {
     ),
     "afga momentum": Case(
         "afga",
-        partial(reference.afga, local=parts.momentum),
+        partial(boxes.afga, local=parts.momentum),
         ADAPTIVE,
         {"active": 5, "local_optimizer": "momentum"},
     ),
     "afga adam": Case(
         "afga",
-        partial(reference.afga, local=parts.adam),
+        partial(boxes.afga, local=parts.adam),
         {"local_lr": 0.05, "server_lr": 0.1},
         {"active": 5, "local_optimizer": "adam"},
     ),
-    "afga norm": Case("afga", reference.afga, ADAPTIVE, {"active": 3}, norm=True),
-    "cafga": Case("cafga", reference.afga, ADAPTIVE, {"active": 6}, TRIPLES, True),
+    "afga norm": Case("afga", boxes.afga, ADAPTIVE, {"active": 3}, norm=True),
+    "cafga": Case("cafga", boxes.afga, ADAPTIVE, {"active": 6}, TRIPLES, True),
     "cafga unequal": Case(
-        "cafga", reference.afga, ADAPTIVE, {"participation": 0.6}, UNEQUAL
+        "cafga", boxes.afga, ADAPTIVE, {"participation": 0.6}, UNEQUAL
     ),
     "cafga unequal by size": Case(
         "cafga",
-        partial(reference.afga, by_size=True, by_members=True),
+        partial(boxes.afga, by_size=True, by_members=True),
         ADAPTIVE,
         {"participation": 0.6, "weighting": "size", "cluster_weighting": "size"},
         UNEQUAL,
@@ -98,78 +104,76 @@ CASES = {
     ),
     "afga(a) per step": Case(
         "afga_adapted",
-        partial(reference.afga, adapted="per_step"),
+        partial(boxes.afga, adapted="per_step"),
         ADAPTIVE,
         {"active": 5},
         norm=True,
     ),
     "afga(a) per round": Case(
         "afga_adapted",
-        partial(reference.afga, adapted="per_round"),
+        partial(boxes.afga, adapted="per_round"),
         ADAPTIVE,
         {"active": 5, "adapted": "per_round"},
     ),
     "cafga(a) per step": Case(
         "cafga_adapted",
-        partial(reference.afga, adapted="per_step"),
+        partial(boxes.afga, adapted="per_step"),
         ADAPTIVE,
         {"active": 6},
         TRIPLES,
     ),
     "cafga(a) per step unequal": Case(
         "cafga_adapted",
-        partial(reference.afga, adapted="per_step"),
+        partial(boxes.afga, adapted="per_step"),
         ADAPTIVE,
         {"participation": 0.6},
         UNEQUAL,
     ),
     "cafga(a) per round": Case(
         "cafga_adapted",
-        partial(reference.afga, adapted="per_round"),
+        partial(boxes.afga, adapted="per_round"),
         ADAPTIVE,
         {"active": 6, "adapted": "per_round"},
         TRIPLES,
     ),
     "cafga(a) per round unequal": Case(
         "cafga_adapted",
-        partial(reference.afga, adapted="per_round"),
+        partial(boxes.afga, adapted="per_round"),
         ADAPTIVE,
         {"participation": 0.6, "adapted": "per_round"},
         UNEQUAL,
     ),
-    "hafed full": Case(
-        "hafed", partial(reference.hafed, full=True), ADAPTIVE, {}, TRIPLES
-    ),
+    "hafed full": Case("hafed", partial(boxes.hafed, full=True), ADAPTIVE, {}, TRIPLES),
     "hafed full unequal": Case(
-        "hafed", partial(reference.hafed, full=True), ADAPTIVE, {}, UNEQUAL
+        "hafed", partial(boxes.hafed, full=True), ADAPTIVE, {}, UNEQUAL
     ),
     "hafed partial": Case(
-        "hafed_partial", reference.hafed, ADAPTIVE, {"active": 3}, TRIPLES, True
+        "hafed_partial", boxes.hafed, ADAPTIVE, {"active": 3}, TRIPLES, True
     ),
     "hafed partial unequal": Case(
-        "hafed_partial", reference.hafed, ADAPTIVE, {"participation": 0.6}, UNEQUAL
+        "hafed_partial", boxes.hafed, ADAPTIVE, {"participation": 0.6}, UNEQUAL
     ),
     "hafed partial-active": Case(
         "hafed_active",
-        partial(reference.hafed, active=True),
+        partial(boxes.hafed, active=True),
         {**ADAPTIVE, "mix_every": 2},
         {"active": 3, "active_prob": 0.6},
         TRIPLES,
     ),
     "hafed partial-active unequal": Case(
         "hafed_active",
-        partial(reference.hafed, active=True),
+        partial(boxes.hafed, active=True),
         {**ADAPTIVE, "mix_every": 3},
         {"participation": 0.6, "active_prob": 0.4},
         UNEQUAL,
         True,
     ),
     "fedcluster": Case(
-        "fedcluster", reference.fedcluster, {"local_lr": 0.3}, {"active": 6}, TRIPLES
+        "fedcluster", boxes.fedcluster, {"local_lr": 0.3}, {"active": 6}, TRIPLES
     ),
     "fedcluster fixed order": Case(
         "fedcluster",
-        reference.fedcluster,
+        boxes.fedcluster,
         {"local_lr": 0.3, "shuffle": False},
         {"active": 6},
         TRIPLES,
@@ -177,14 +181,14 @@ CASES = {
     ),
     "fedcluster unequal": Case(
         "fedcluster",
-        reference.fedcluster,
+        boxes.fedcluster,
         {"local_lr": 0.3},
         {"participation": 0.6},
         UNEQUAL,
     ),
     "fedcluster of fedprox": Case(
         "fedcluster",
-        partial(reference.fedcluster, local=parts.momentum, by_size=False),
+        partial(boxes.fedcluster, local=parts.momentum, by_size=False),
         {"local_lr": 0.3, "mu": 0.4},
         {
             "active": 6,
@@ -196,84 +200,82 @@ CASES = {
     ),
     "fedcluster of fedamsgrad": Case(
         "fedcluster",
-        partial(reference.fedcluster, server=parts.fedamsgrad),
+        partial(boxes.fedcluster, server=parts.fedamsgrad),
         ADAPTIVE,
         {"active": 6, "inner": "fedamsgrad"},
         TRIPLES,
     ),
     "fedcluster of afga": Case(
         "fedcluster",
-        partial(reference.afga, by_size=True),
+        partial(boxes.afga, by_size=True),
         ADAPTIVE,
         {"active": 6, "inner": "afga"},
         TRIPLES,
         True,
     ),
-    "fedavg": Case(
-        "fedavg", reference.fedopt, {"local_lr": 0.3}, {"active": 4}, norm=True
-    ),
+    "fedavg": Case("fedavg", boxes.fedopt, {"local_lr": 0.3}, {"active": 4}, norm=True),
     "fedavg by size": Case(
         "fedavg",
-        partial(reference.fedopt, by_size=True),
+        partial(boxes.fedopt, by_size=True),
         {"local_lr": 0.3, "server_lr": 0.7},
         {"active": 4, "weighting": "size"},
         norm=True,
     ),
     "fedavg momentum": Case(
         "fedavg",
-        partial(reference.fedopt, local=parts.momentum),
+        partial(boxes.fedopt, local=parts.momentum),
         {"local_lr": 0.3},
         {"active": 4, "local_optimizer": "momentum"},
     ),
     "fedavg adam": Case(
         "fedavg",
-        partial(reference.fedopt, local=parts.adam),
+        partial(boxes.fedopt, local=parts.adam),
         {"local_lr": 0.05},
         {"active": 4, "local_optimizer": "adam"},
     ),
     "fedamsgrad": Case(
         "fedamsgrad",
-        partial(reference.fedopt, server=parts.fedamsgrad),
+        partial(boxes.fedopt, server=parts.fedamsgrad),
         ADAPTIVE,
         {"active": 4},
         norm=True,
     ),
     "fedams": Case(
         "fedams",
-        partial(reference.fedopt, server=partial(parts.fedams, eps=1e-3)),
+        partial(boxes.fedopt, server=partial(parts.fedams, eps=1e-3)),
         ADAPTIVE,
         {"active": 4, "eps": 1e-3},
     ),
     "fedadam": Case(
         "fedadam",
-        partial(reference.fedopt, server=partial(parts.fedadam, eps=1e-3)),
+        partial(boxes.fedopt, server=partial(parts.fedadam, eps=1e-3)),
         ADAPTIVE,
         {"active": 4, "eps": 1e-3},
     ),
     "fedyogi": Case(
         "fedyogi",
-        partial(reference.fedopt, server=partial(parts.fedyogi, eps=0.3)),
+        partial(boxes.fedopt, server=partial(parts.fedyogi, eps=0.3)),
         ADAPTIVE,
         {"active": 4, "eps": 0.3},  # so large that v both rises and falls
     ),
     "fedadagrad": Case(
         "fedadagrad",
-        partial(reference.fedopt, server=partial(parts.fedadagrad, eps=1e-3)),
+        partial(boxes.fedopt, server=partial(parts.fedadagrad, eps=1e-3)),
         ADAPTIVE,
         {"active": 4, "eps": 1e-3},
     ),
     "fedprox": Case(
-        "fedprox", reference.fedopt, {"local_lr": 0.3, "mu": 0.4}, {"active": 4}
+        "fedprox", boxes.fedopt, {"local_lr": 0.3, "mu": 0.4}, {"active": 4}
     ),
     "scaffold": Case(
         "scaffold",
-        reference.scaffold,
+        boxes.scaffold,
         {"local_lr": 0.3, "server_lr": 0.8},
         {"active": 4},
     ),
     "feddyn": Case(
         "feddyn",
-        reference.feddyn,
+        boxes.feddyn,
         {"local_lr": 0.3, "feddyn_alpha": 0.2},
         {"active": 4},
     ),
@@ -298,3 +300,52 @@ CASES = {
     ),
     "damsgrad": Case("damsgrad", serverless.damsgrad, {"local_lr": 0.02, "eps": 1e-2}),
 }
+
+
+def check(case: Case) -> None:
+    """Asserts that every round of an algorithm is the box's, in double precision."""
+    start, rounds = run(case)
+    for state, info, expected in rounds:
+        params, stats = toy.flat(state)
+        close(params, expected.params)
+        close(stats, expected.stats)
+        needed = expected.losses if expected.needed is None else expected.needed
+        close(info.loss, np.mean(needed))
+        assert info.needed == len(needed)
+        assert info.gradients == len(expected.losses)
+        assert info.uploads == expected.uploads
+    assert np.abs(params - start).max() > 0.01
+
+
+def run(case: Case):
+    """The start, and each round's state and info beside what the reference says."""
+    labels = case.labels or [0] * CLIENTS
+    algorithm = afga_jax.build(
+        case.algorithm,
+        toy.logistic(norm=case.norm),
+        num_clients=CLIENTS,
+        local_steps=STEPS,
+        clustering=labels,
+        **case.numbers,
+        **case.options,
+    )
+    data, key = toy.clients(CLIENTS, sizes=SIZES), jax.random.key(3)
+
+    @jax.jit
+    def advance(state):
+        plan = algorithm.plan(key, state.round)
+        return plan, *algorithm.round(key, state, data, plan)
+
+    state = algorithm.init(key)
+    clusters = [
+        np.flatnonzero(np.equal(labels, k)).tolist() for k in sorted(set(labels))
+    ]
+    problem = Problem(*toy.flat(state), np.array(SIZES), clusters)
+    plans, states, infos = [], [], []
+    for _ in range(ROUNDS):
+        plan, state, info = advance(state)
+        plans.append(draws_of(plan, data, key))
+        states.append(state)
+        infos.append(info)
+    expected = case.expected(problem, plans, **case.numbers)
+    return problem.params, zip(states, infos, expected, strict=True)

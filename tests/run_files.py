@@ -7,13 +7,13 @@ import numpy as np
 
 import afga_jax
 import toy
-from afga_jax.checkpoint import Checkpoints
-from afga_jax.config import Config
-from afga_jax.experiment import Experiment
-from experiments import engines
-from experiments.programs import Programs
-from experiments.progress import Display
-from experiments.training import Training
+from afga_jax.runs import devices
+from afga_jax.runs.checkpoint import Checkpoints
+from afga_jax.runs.config import Config
+from afga_jax.runs.experiment import Experiment
+from afga_jax.runs.loop import Training
+from afga_jax.runs.programs import Programs
+from afga_jax.runs.progress import Display
 
 CONFIG = Config(
     rounds=7, eval_every=2, checkpoint_every=50, num_clients=8, target=0.5, eps=1e-8
@@ -32,7 +32,7 @@ def programs(algo="afga", **changes):
     every = toy.clients(8, samples=20).pooled().full(0)
     facts = {"dataset": "toy", "stand_in": False, "parameters": 8, "notes": []}
     experiment = Experiment(config, task, algorithm, toy.clients(8), every, facts)
-    return Programs(experiment, engines.execution_of(config))
+    return Programs(experiment, devices.execution_of(config))
 
 
 class Interrupting(Display):

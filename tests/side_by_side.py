@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 import afga_jax
-import runs
-from afga_jax.settings import Resolved
-from experiments import sweep, together
-from experiments.grid import Cell
-from experiments.interrupts import Interrupted
+import run_files
+from afga_jax.runs import together
+from afga_jax.runs.command import Interrupted
+from afga_jax.runs.commands import sweep
+from afga_jax.runs.grid import Cell
+from afga_jax.runs.settings import Resolved
 
 RATES = (0.1, 1e30, 0.3)  # with some algorithms the second diverges
 
@@ -37,7 +38,7 @@ def main():
         results = {name: compared(*case) for name, case in CASES.items()}
         results["interrupted"] = interrupted()
     with pytest.raises(ValueError, match="mesh") as error:
-        runs.programs(mesh="seeds:2")
+        run_files.programs(mesh="seeds:2")
     print(json.dumps(results | {"in no sweep": str(error.value)}))
 
 
@@ -70,14 +71,14 @@ def one_by_one(algo, **settings):
 
 
 def experiment(config):
-    toy = runs.programs(config.algo, engine=config.engine).experiment
+    toy = run_files.programs(config.algo, engine=config.engine).experiment
     return toy._replace(config=config)
 
 
 def cells(**settings):
     out = Path(tempfile.mkdtemp())
     configs = [
-        runs.CONFIG.replace(rounds=3, local_lr=rate, **settings) for rate in RATES
+        run_files.CONFIG.replace(rounds=3, local_lr=rate, **settings) for rate in RATES
     ]
     return [
         Cell({"local_lr": one.local_lr}, Resolved(one, {}, []), out / str(number))
@@ -95,12 +96,12 @@ def ended(asked, at_most=1):
         found = sweep.train(asked, out, side_by_side=at_most)
     written = sorted(path.name for path in out.iterdir())
     assert written == [*(cell.folder.name for cell in asked), "results.csv"], written
-    reader = runs.programs(config.algo, engine=config.engine)
+    reader = run_files.programs(config.algo, engine=config.engine)
     return [
         (
             run.summary.get("diverged_at"),
-            runs.without_time(run.metrics),
-            runs.final(run, reader),
+            run_files.without_time(run.metrics),
+            run_files.final(run, reader),
         )
         for _, run in found
     ]

@@ -1,4 +1,7 @@
-"""Rounds on several devices, against one; run where JAX has eight (`test_scale`)."""
+"""Rounds on several devices, against one.
+
+Run where JAX has eight devices (`test_scale`), or two (`test_two_devices`).
+"""
 
 import functools
 import json
@@ -9,13 +12,15 @@ import numpy as np
 
 import afga_jax
 import toy
-from afga_jax import corrections, data, engine, memory, program
-from afga_jax.client_blocks import can_be_split, split
-from afga_jax.data.assignment import stored
-from afga_jax.execution import Execution
+from afga_jax import data
+from afga_jax.data.partition.assignment import stored
 from afga_jax.mesh import make_mesh
-from afga_jax.placement import placement
-from afga_jax.seeds import keys_of
+from afga_jax.optimizers import corrections
+from afga_jax.rounds.client_blocks import can_be_split, split
+from afga_jax.rounds.execution import Execution
+from afga_jax.training import engine_choice, memory, trainer
+from afga_jax.training.placement import placement
+from afga_jax.training.seeds import keys_of
 from benchmarks import collectives
 
 CLIENTS, ROUNDS, KEY = 16, 3, 1
@@ -97,6 +102,39 @@ def main():
     print(json.dumps(results))
 
 
+def on_two():
+    """Prints how far both engines on two devices are from one."""
+    results = {}
+    with jax.enable_x64(True):
+        compare(results, "afga", (2,))
+    print(json.dumps(results))
+
+
+def shared_slots():
+    """Prints how far the span engine is from the dense one, on all devices there are.
+
+    As a user has them who gives no mesh; of several seeds, the rounds that were run.
+    """
+    results, wide = {}, Execution("span", slot_width=2)
+    key, keys = jax.random.key(KEY), keys_of(0, 2)
+    with jax.enable_x64(True):
+        for name in ("afga", "moments", "scaffold", "fedcluster"):
+            ended = []
+            for execution in (wide, Execution("dense")):
+                trainer = afga_jax.Trainer(built(name), execution, capacity=2)
+                start = trainer.init(key)
+                ended.append(jax.device_get(trainer.run(key, start, clients(), 2)))
+                spanned = trainer.choice.engine == "span"
+                assert trainer.choice.devices == (2 if spanned else 1)
+            results[name] = worst(*ended)
+        trainer = afga_jax.Trainer(built("afga"), wide, capacity=2)
+        state, _ = trainer.run(keys, trainer.init(keys), clients(), 2)
+        state, seen = trainer.run(keys, state, clients(), 1)
+        assert seen.loss.shape == (1, 2)
+        results["rounds"] = state.round.tolist()
+    print(json.dumps(results))
+
+
 def built(name):
     algo, options = CASES[name]
     full = options.get("full_batch", False)
@@ -132,7 +170,7 @@ def rounds(algorithm, devices, engine_="dense", width=None, data=None):
     key, data = jax.random.key(KEY), clients() if data is None else data
     mesh = devices[-1] and make_mesh({"clients": devices[-1]}, clients=CLIENTS)
     execution = Execution(engine_, slot_width=width, mesh=mesh)
-    choice, planner = engine.choose(algorithm, key, execution)
+    choice, planner = engine_choice.choose(algorithm, key, execution)
     assert choice.devices == (devices[-1] or 1)
     plans = planner(key, range(8))
     start = jax.device_get(jax.jit(algorithm.init)(key))
@@ -148,7 +186,7 @@ def rounds(algorithm, devices, engine_="dense", width=None, data=None):
                 given["data"] = split(data, algorithm.recipe, number)
             given = {name: where.put(name, one) for name, one in given.items()}
         execution = Execution(mesh=where and where.mesh)
-        run = program.compiled(algorithm.round, execution, where)
+        run = trainer.compiled(algorithm.round, execution, where)
         result = run(given.pop("key"), **given, plans=plans, begin=0, rounds=ROUNDS)
         ended.append(jax.device_get(result))
     return ended

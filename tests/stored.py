@@ -10,7 +10,7 @@ from PIL import Image
 from tensorflow_datasets.core.hashing import Hasher
 from tensorflow_datasets.proto import tf_example_pb2
 
-from afga_jax.data import cache, catalog
+from afga_jax.data.store import cache, catalog
 
 
 def prepare(data_dir, name, arrays, form="array_record"):

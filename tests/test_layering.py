@@ -1,4 +1,4 @@
-"""Imports point one way: a module may use only those before it in this list."""
+"""Imports point one way: a package may use only those above it in this list."""
 
 import ast
 from pathlib import Path
@@ -7,32 +7,24 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "afga_jax"
 ORDER = [
-    "typing platform",
-    "checks keys published gradient memory",
-    "topology clustering rows mesh execution",
-    "kernels participation corrections local server update_rows",
-    "operators",
-    "mixing",
-    "recipe traffic",
-    "client aggregate stencil reach client_blocks",
-    "graph",
-    "schedule cycle",
-    "dense span",
+    "typing",
+    "checks",
+    "keys",
+    "trees",
+    "mesh",
+    "population",
+    "optimizers",
+    "gossip",
+    "recipe",
     "rounds",
     "algorithms",
-    "planner placement seeds",
-    "outline program",
-    "models data evaluate ledger engine",
-    "train",
-    "config",
-    "settings",
-    "experiment",
-    "checkpoint measure record summary",
-    "trained",
-    "report",
+    "data",
+    "models",
+    "training",
+    "runs",
+    "testing",
     "__init__",
 ]
-LEVEL = {name: level for level, names in enumerate(ORDER) for name in names.split()}
 
 
 def layer_of(path):
@@ -40,31 +32,35 @@ def layer_of(path):
 
 
 def imports(path):
+    """Packages and root modules of ours that a file names, wherever it imports them."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module:
             parts = node.module.split(".")
             if parts[0] == "afga_jax":
-                below = [a.name for a in node.names] if len(parts) == 1 else [parts[1]]
-                yield from below
+                yield from parts[1:2] or [a.name for a in node.names]
         elif isinstance(node, ast.Import):
-            yield from (a.name for a in node.names if a.name.startswith("tensorflow."))
+            for name in (a.name.split(".") for a in node.names):
+                if name[0] == "afga_jax":
+                    yield name[1] if len(name) > 1 else "__init__"
 
 
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=layer_of)
 def test_imports_point_one_way(path):
     layer = layer_of(path)
     for name in imports(path):
-        if name in LEVEL and name != layer:
-            assert LEVEL[name] < LEVEL[layer] or layer == "__init__", (
-                f"{layer} → {name}"
-            )
+        assert name in ORDER, f"{layer} imports {name} from the root: name its module"
+        assert ORDER.index(name) <= ORDER.index(layer), f"{layer} → {name}"
+
+
+def test_the_root_is_small():
+    """A new module belongs into a package."""
+    assert len(list(PACKAGE.glob("*.py"))) <= 8
 
 
 def test_one_module_asks_for_the_platform():
-    """But for layers, which have forms of their own for some of them."""
     asking = [
         layer_of(path)
         for path in PACKAGE.rglob("*.py")
-        if "default_backend" in path.read_text() and layer_of(path) != "models"
+        if "default_backend" in path.read_text()
     ]
-    assert asking == ["platform"]
+    assert asking == ["mesh"]

@@ -83,12 +83,16 @@ def test_wheel_works_outside_the_repository(tmp_path):
     )
     printed = _run("-c", program, cwd=tmp_path, PYTHONPATH=str(site))
     assert Path(printed.stdout.strip()) == site / "afga_jax" / "__init__.py"
+    given = ["digits", "--scale=smoke", "--rounds=1", "--nocompile_cache"]
+    ran = _run(site / "bin" / "afga", *given, cwd=tmp_path, PYTHONPATH=str(site))
+    assert "final accuracy" in ran.stdout
 
 
 def _check_content(wheel):
     names = {Path(name) for name in zipfile.ZipFile(wheel).namelist()}
     tops = {name.parts[0] for name in names}
-    assert tops == {"afga_jax", f"afga_jax-{afga_jax.__version__}.dist-info"}
+    about = f"afga_jax-{afga_jax.__version__}.dist-info"
+    assert tops == {"afga_jax", about}
     shipped = {name for name in names if name.parts[0] == "afga_jax"}
     package = (ROOT / "afga_jax").rglob("*")
     wanted = {

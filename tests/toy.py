@@ -79,3 +79,20 @@ def logistic(features=3, *, norm=False, classes=2):
         return -mean(picked), (stats, {"accuracy": mean(right)})
 
     return Task(init, loss)
+
+
+def flat(state) -> tuple[np.ndarray, np.ndarray]:
+    """A state's parameters, weights before bias, and its statistics, as vectors."""
+    params = np.concatenate([np.ravel(state.params[name]) for name in ("w", "b")])
+    stats = state.stats["mean"] if state.stats else np.zeros(0)
+    return params, np.asarray(stats)
+
+
+def options_for(name, num_clients=12):
+    """A small setting that fits every algorithm."""
+    options = {"num_clients": num_clients, "active": 4, "local_steps": 3}
+    if name.startswith(("cafga", "hafed", "fedcluster")):
+        options["num_clusters"] = 2
+    if name == "hafed_active":
+        options["mix_every"] = 2
+    return options

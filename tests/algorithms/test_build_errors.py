@@ -7,7 +7,7 @@ import pytest
 
 import afga_jax
 import toy
-from afga_jax import kernels, mixing, topology
+from afga_jax.gossip import kernels, mixing, topology
 
 TASK = toy.logistic()
 

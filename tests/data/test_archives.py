@@ -12,14 +12,10 @@ import numpy as np
 import pytest
 
 import loopback
-from afga_jax.data import archives, catalog
-from afga_jax.data.catalog import DataError
+from afga_jax.data.store import archives, catalog
+from afga_jax.data.store.catalog import DataError
 
-
-@pytest.fixture(autouse=True)
-def small_sets(monkeypatch):
-    names = ("cifar10", "cifar100", "mnist")
-    loopback.register({name: {} for name in names}, monkeypatch.setattr)
+pytestmark = pytest.mark.usefixtures("small_sets")
 
 
 def refusal(tmp_path, name, files):

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from afga_jax import data
-from afga_jax.data.assignment import members
+from afga_jax.data.partition.assignment import members
 from afga_jax.typing import ClientData, Task
 
 

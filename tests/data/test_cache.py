@@ -10,16 +10,8 @@ import pytest
 
 import loopback
 import stored
-from afga_jax.data import cache, sources
-from afga_jax.data.catalog import DataError
-
-
-@pytest.fixture
-def access(tmp_path):
-    (tmp_path / "tfds").mkdir()
-    return sources.Access(
-        data_dir=tmp_path / "tfds", cache_dir=tmp_path / "cache", offline=True
-    )
+from afga_jax.data.store import cache
+from afga_jax.data.store.catalog import DataError
 
 
 def test_what_is_written_is_read(access):

@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 from afga_jax import data
-from afga_jax.data import draws, partition, samples
-from afga_jax.data.assignment import members, ranges, stored
+from afga_jax.data import partition, samples
+from afga_jax.data.partition.assignment import members, ranges, stored
 from afga_jax.data.samples import Arrays, Images, Windows
 from afga_jax.typing import ClientData
 
@@ -365,13 +365,13 @@ class TestBelow:
     def test_it_is_the_upper_half_of_the_product(self, bound):
         bits = np.random.default_rng(11).integers(0, 2**32, 1000, dtype=np.uint32)
         bits[:3] = 0, 2**32 - 1, 2**16 - 1
-        found = draws.below(jnp.asarray(bits), np.uint32(bound))
+        found = samples.below(jnp.asarray(bits), np.uint32(bound))
         expected = [int(b) * bound >> 32 for b in bits]
         assert found.dtype == jnp.int32
         np.testing.assert_array_equal(found, expected)
 
     def test_all_numbers_are_equally_likely(self):
         bits = jax.random.bits(jax.random.key(0), (90_000,))
-        counts = np.bincount(draws.below(bits, 9), minlength=9)
+        counts = np.bincount(samples.below(bits, 9), minlength=9)
         # Five standard deviations of a count of mean 10,000.
         np.testing.assert_allclose(counts, 10_000, rtol=0, atol=500)

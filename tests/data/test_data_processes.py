@@ -12,19 +12,13 @@ import numpy as np
 import pytest
 
 import loopback
-from afga_jax.data import cache
+from afga_jax.data.store import cache
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 # Seconds until a process counts as stuck; a busy machine takes long to import.
 PATIENCE = 300
 # Each starts a process or more, which takes seconds to import.
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def server():
-    with loopback.serving() as running:
-        yield running
 
 
 @pytest.fixture
@@ -126,10 +120,10 @@ def test_killed_in_the_middle_then_success(moment, tmp_path, server, start):
         # The decoded file is written and about to get its name.
         program = (
             "import json, os, sys, time, loopback\n"
-            "from experiments import data\n"
+            "from afga_jax.runs.commands import data\n"
             "loopback.register(json.load(open(sys.argv.pop(1))))\n"
             "os.replace = lambda *_: (print('ready', flush=True), time.sleep(900))\n"
-            "data.run()\n"
+            "data.main()\n"
         )
         process = start("fetch", "cifar10", program=program)
         assert process.stdout.readline() == "ready\n"
@@ -174,7 +168,7 @@ def test_no_tensorflow_from_the_fetch_to_a_trained_model(tmp_path, server, start
         "from afga_jax import data, models\n"
         "mnist = data.load('mnist')\n"
         # Of a set that is not replaced, so that TFDS's own table is read.
-        "from afga_jax.data import catalog, fetch\n"
+        "from afga_jax.data.store import catalog, fetch\n"
         "assert len(fetch.originals(catalog.find('fashion_mnist'))) == 4\n"
         "held = data.partition.build('iid', mnist.train_targets, 5)\n"
         "clients = data.from_dataset(mnist, held, batch_size=8)\n"

@@ -11,14 +11,8 @@ import pooch
 import pytest
 
 import loopback
-from afga_jax.data import archives, catalog, fetch, sources
-from afga_jax.data.catalog import DataError
-
-
-@pytest.fixture
-def server():
-    with loopback.serving() as running:
-        yield running
+from afga_jax.data.store import archives, catalog, fetch, sources
+from afga_jax.data.store.catalog import DataError
 
 
 @pytest.fixture
@@ -268,7 +262,7 @@ def test_offline_touches_no_network(server, access, monkeypatch):
     with pytest.raises(DataError, match="network is switched off") as caught:
         sources.load("mnist", offline)
     assert server.requests == []
-    for part in ("mnist", str(access.data_dir), str(access.cache_dir), "fetch mnist"):
+    for part in ("mnist", str(access.data_dir), str(access.cache_dir), "load('mnist')"):
         assert part in str(caught.value)
     assert not access.cache_dir.exists()
 

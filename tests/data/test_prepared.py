@@ -5,22 +5,8 @@ import pytest
 
 import loopback
 import stored
-from afga_jax.data import catalog, prepared, sources
-from afga_jax.data.catalog import DataError
-
-
-@pytest.fixture
-def access(tmp_path):
-    (tmp_path / "tfds").mkdir()
-    return sources.Access(
-        data_dir=tmp_path / "tfds", cache_dir=tmp_path / "cache", offline=True
-    )
-
-
-@pytest.fixture
-def small_sets(monkeypatch):
-    names = ("cifar10", "cifar100", "fashion_mnist", "mnist")
-    loopback.register({name: {} for name in names}, monkeypatch.setattr)
+from afga_jax.data.store import catalog, prepared, sources
+from afga_jax.data.store.catalog import DataError
 
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar100", "mnist", "fashion_mnist"])

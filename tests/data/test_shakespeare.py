@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from afga_jax import data
-from afga_jax.data import corpus as corpora
-from afga_jax.data import shakespeare
-from afga_jax.data.assignment import members
-from afga_jax.data.shakespeare import ALPHABET, Role
+from afga_jax.data.partition.assignment import members
+from afga_jax.data.text import corpus as corpora
+from afga_jax.data.text import shakespeare
+from afga_jax.data.text.shakespeare import ALPHABET, Role
 
 LONG = (
     "so foul and fair a day I have not seen, nor heard of in this kingdom before it. "

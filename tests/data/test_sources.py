@@ -8,28 +8,14 @@ import pytest
 
 import loopback
 import stored
-from afga_jax.data import cache, catalog, prepared, sources
-from afga_jax.data.catalog import DataError
-from afga_jax.data.shakespeare import Role, pack, parse, read_text, unpack
+from afga_jax.data.store import cache, catalog, prepared, sources
+from afga_jax.data.store.catalog import DataError
+from afga_jax.data.text.shakespeare import Role, pack, parse, read_text, unpack
 
 real_data = pytest.mark.skipif(
     not os.environ.get("TFDS_DATA_DIR"),
     reason="TFDS_DATA_DIR is not set, so there are no real data sets to read",
 )
-
-
-@pytest.fixture
-def access(tmp_path):
-    (tmp_path / "tfds").mkdir()
-    return sources.Access(
-        data_dir=tmp_path / "tfds", cache_dir=tmp_path / "cache", offline=True
-    )
-
-
-@pytest.fixture
-def small_sets(monkeypatch):
-    names = ("cifar10", "cifar100", "fashion_mnist", "mnist")
-    loopback.register({name: {} for name in names}, monkeypatch.setattr)
 
 
 def test_damaged_cache_is_made_anew(access, small_sets, caplog):
@@ -61,9 +47,9 @@ def test_missing_set_names_the_folders_and_the_ways(access):
         "cifar10",
         str(access.data_dir),
         str(access.cache_dir),
-        "python -m experiments.data fetch cifar10",
+        "`afga_jax.data.load('cifar10')` fetches it",
         "TFDS_DATA_DIR",
-        "--data_dir",
+        "`data_dir`",
     ):
         assert part in message
     assert "\n" not in message

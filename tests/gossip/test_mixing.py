@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import afga_jax
+import new_kinds
 import toy
-from afga_jax import mixing, topology
+from afga_jax.gossip import mixing, topology
 
 KEY = jax.random.key(1)
 
@@ -64,6 +65,10 @@ GRID = [
         "num_clusters": 3,
         "active": 6,
     },
+    *(
+        {"name": name, "num_clients": clients, **options}
+        for name, clients, options in new_kinds.CASES.values()
+    ),
 ]
 
 
@@ -75,7 +80,7 @@ def built(options, **more):
 @pytest.mark.parametrize("options", GRID, ids=str)
 def test_operators(options):
     algorithm = built(options)
-    mixes, plan = algorithm.recipe.mixing, algorithm.plan(KEY, 1)
+    mixes, plan = algorithm.recipe.mixing, jax.jit(algorithm.plan)(KEY, 1)
     last = len(plan.clusters) - 1
     rows = mixes.rows(plan, last)
     count = options["num_clients"] if rows is None else len(rows)
@@ -85,11 +90,16 @@ def test_operators(options):
     rng = np.random.default_rng(0)
     tree = {"w": jnp.asarray(rng.normal(size=(count, 3, 2))), "b": jnp.ones(count)}
     gap = mixes.spectral_gap()
-    for step in range(4):
+
+    @jax.jit
+    def matrix_and_mixed(step):
         operator = mixes.at(plan, step, last)
-        matrix = np.asarray(operator.matrix())
+        return operator.matrix(), operator.apply(tree)
+
+    for step in range(4):
+        matrix, mixed = matrix_and_mixed(step)
+        matrix = np.asarray(matrix)
         topology.validated(matrix, connected=False)
-        mixed = operator.apply(tree)
         reference = afga_jax.gossip(matrix, tree)
         chex.assert_trees_all_close(mixed, reference, rtol=0, atol=1e-12)
         before, after = (np.asarray(x["w"])[real] for x in (tree, mixed))
@@ -105,7 +115,7 @@ def test_operators(options):
 
 def test_disagreement_contracts_by_the_gap_in_each_cluster():
     algorithm = built({"name": "cafga", "num_clients": 30, "num_clusters": 3})
-    mixes, plan = algorithm.recipe.mixing, algorithm.plan(KEY, 0)
+    mixes, plan = algorithm.recipe.mixing, jax.jit(algorithm.plan)(KEY, 0)
     gap = mixes.spectral_gap()
     np.testing.assert_allclose(gap, topology.spectral_gap(topology.ring(10)))
     x = jax.random.normal(KEY, (30, 5))
@@ -119,7 +129,7 @@ def test_disagreement_contracts_by_the_gap_in_each_cluster():
 
 def test_selected_clients_form_a_ring_and_the_others_keep_still():
     algorithm = built({"name": "afga_adapted", "num_clients": 9, "active": 4})
-    plan = algorithm.plan(KEY, 0)
+    plan = jax.jit(algorithm.plan)(KEY, 0)
     ids = np.asarray(plan.cycles.active)[0, 2, 0]
     matrix = np.asarray(algorithm.recipe.mixing.at(plan, 2).matrix())
     np.testing.assert_allclose(matrix[np.ix_(ids, ids)], topology.ring(4))
@@ -135,7 +145,7 @@ def test_two_selected_average_and_one_keeps_its_model():
                 algorithm = built(options)
         else:
             algorithm = built(options)
-        plan = algorithm.plan(KEY, 0)
+        plan = jax.jit(algorithm.plan)(KEY, 0)
         ids = np.asarray(plan.cycles.active)[0, 0, 0]
         matrix = np.asarray(algorithm.recipe.mixing.at(plan, 0).matrix())
         np.testing.assert_allclose(matrix[np.ix_(ids, ids)], expected)
@@ -144,7 +154,7 @@ def test_two_selected_average_and_one_keeps_its_model():
 def test_mixing_every_q_steps_of_the_round():
     options = {"name": "hafed", "num_clients": 8, "num_clusters": 2, "mix_every": 3}
     algorithm = built(options, local_steps=7)
-    plan = algorithm.plan(KEY, 5)
+    plan = jax.jit(algorithm.plan)(KEY, 5)
     mixed = [
         not np.allclose(algorithm.recipe.mixing.at(plan, t).matrix(), np.eye(8))
         for t in range(7)
@@ -156,7 +166,7 @@ def test_periodic_averaging_counts_steps_across_rounds():
     algorithm = built({"name": "pga", "num_clients": 5, "pga_period": 3})
     exact = []
     for number in range(3):
-        plan = algorithm.plan(KEY, number)
+        plan = jax.jit(algorithm.plan)(KEY, number)
         for step in range(4):
             matrix = algorithm.recipe.mixing.at(plan, step).matrix()
             exact.append(bool(np.allclose(matrix, 1 / 5)))
@@ -167,7 +177,7 @@ def test_a_matrix_for_every_step():
     matrices = jnp.asarray([topology.ring(5), np.eye(5)])
     varying = mixing.Varying(lambda round, step: matrices[(round + step) % 2])
     algorithm = built({"name": "dsgd", "num_clients": 5, "topology": varying})
-    plan = algorithm.plan(KEY, 1)
+    plan = jax.jit(algorithm.plan)(KEY, 1)
     operator = algorithm.recipe.mixing.at(plan, 1)
     np.testing.assert_allclose(operator.matrix(), matrices[0])
     state = algorithm.init(KEY)

@@ -3,28 +3,28 @@
 import numpy as np
 import pytest
 
-from afga_jax import clustering
+from afga_jax.population import clustering
 
 
-def assert_partition(made, num_clients):
-    members = made.table()
+def assert_partition(clusters, num_clients):
+    members = clusters.table()
     real = members[members < num_clients]
     np.testing.assert_array_equal(np.sort(real), np.arange(num_clients))
-    np.testing.assert_array_equal((members < num_clients).sum(1), made.sizes)
-    for row, size in zip(members, made.sizes, strict=True):
+    np.testing.assert_array_equal((members < num_clients).sum(1), clusters.sizes)
+    for row, size in zip(members, clusters.sizes, strict=True):
         assert (np.diff(row[:size]) > 0).all()
         assert (row[size:] == num_clients).all()
     for cluster, row in enumerate(members):
-        assert (made.labels()[row[row < num_clients]] == cluster).all()
+        assert (clusters.labels()[row[row < num_clients]] == cluster).all()
 
 
 @pytest.mark.parametrize(("n", "k"), [(12, 1), (12, 3), (12, 12), (100, 5)])
 def test_equal_clusters(n, k):
-    made = clustering.equal(n, k, seed=3)
-    assert_partition(made, n)
-    assert set(made.sizes) == {n // k}
+    clusters = clustering.equal(n, k, seed=3)
+    assert_partition(clusters, n)
+    assert set(clusters.sizes) == {n // k}
     again = clustering.equal(n, k, seed=3)
-    np.testing.assert_array_equal(made.labels(), again.labels())
+    np.testing.assert_array_equal(clusters.labels(), again.labels())
 
 
 def test_equal_clusters_depend_on_the_seed():
@@ -34,9 +34,9 @@ def test_equal_clusters_depend_on_the_seed():
 
 def test_given_labels_of_unequal_sizes():
     zones = ["cet", "jst", "cet", "pst", "cet", "jst"]
-    made = clustering.from_labels(zones)
-    assert_partition(made, 6)
-    assert made.members.tolist() == [[0, 2, 4], [1, 5, 6], [3, 6, 6]]
+    clusters = clustering.from_labels(zones)
+    assert_partition(clusters, 6)
+    assert clusters.members.tolist() == [[0, 2, 4], [1, 5, 6], [3, 6, 6]]
 
 
 def test_one_label_needs_no_table():
@@ -46,19 +46,21 @@ def test_one_label_needs_no_table():
 def test_similar_histograms_end_up_together():
     kinds = np.eye(4)[np.arange(40) % 4] * 50
     noise = np.random.default_rng(0).uniform(0, 5, (40, 4))
-    made = clustering.similar(kinds + noise, 4)
-    assert_partition(made, 40)
-    for members in made.members:
+    clusters = clustering.similar(kinds + noise, 4)
+    assert_partition(clusters, 40)
+    for members in clusters.members:
         assert len(set(members % 4)) == 1
 
 
 @pytest.mark.parametrize("rho", [0.1, 0.5, 0.9, 1.0])
 def test_share_of_the_major_class(rho):
     major = np.random.default_rng(1).permutation(np.repeat(np.arange(10), 100))
-    made = clustering.by_major_class(major, 10, rho)
-    assert_partition(made, 1000)
-    assert set(made.sizes) == {100}
-    counts = np.stack([np.bincount(major[row], minlength=10) for row in made.members])
+    clusters = clustering.by_major_class(major, 10, rho)
+    assert_partition(clusters, 1000)
+    assert set(clusters.sizes) == {100}
+    counts = np.stack(
+        [np.bincount(major[row], minlength=10) for row in clusters.members]
+    )
     np.testing.assert_array_equal(np.diag(counts), round(100 * rho))
     others = counts[~np.eye(10, dtype=bool)]
     # (1 − ρ)/9 of the cluster for each other class, to the next whole numbers.

@@ -11,21 +11,22 @@ from scipy import stats
 
 import afga_jax
 import toy
-from afga_jax import keys, participation
+from afga_jax import keys
+from afga_jax.population import sampling
 
 KEY = jax.random.key(3)
 
 
 def plan_of(name, round=0, **options):
     algorithm = afga_jax.build(name, toy.logistic(), **options)
-    return jax.tree.map(np.asarray, algorithm.plan(KEY, round))
+    return jax.tree.map(np.asarray, jax.jit(algorithm.plan)(KEY, round))
 
 
 @pytest.mark.parametrize(("size", "count"), [(5, 2), (6, 3), (5, 4)])
 def test_every_subset_is_equally_likely(size, count):
     draws = 20_000
     draw = functools.partial(
-        participation.draw_distinct, size=size, count=count, capacity=count, fill=size
+        sampling.draw_distinct, size=size, count=count, capacity=count, fill=size
     )
     samples = np.asarray(jax.vmap(draw)(jax.random.split(KEY, draws)))
     subsets = list(itertools.combinations(range(size), count))
@@ -39,7 +40,7 @@ def test_every_subset_is_equally_likely(size, count):
 def test_huge_populations_are_drawn_from_evenly():
     size, count = 10_000_000, 7
     draw = functools.partial(
-        participation.draw_distinct, size=size, count=count, capacity=count, fill=size
+        sampling.draw_distinct, size=size, count=count, capacity=count, fill=size
     )
     samples = np.asarray(jax.vmap(draw)(jax.random.split(KEY, 3_000)))
     assert (np.diff(samples, axis=1) > 0).all()
@@ -52,7 +53,7 @@ def test_huge_populations_are_drawn_from_evenly():
 def test_drawing_costs_the_same_for_any_population():
     def cost(size):
         def draw(key):
-            return participation.draw_distinct(key, size, 5, 5, size)
+            return sampling.draw_distinct(key, size, 5, 5, size)
 
         return jax.jit(draw).lower(KEY).compile().cost_analysis()["flops"]
 
@@ -61,7 +62,7 @@ def test_drawing_costs_the_same_for_any_population():
 
 def test_traced_sizes_and_counts():
     draw = jax.jit(
-        lambda key, size, count: participation.draw_distinct(key, size, count, 6, 99)
+        lambda key, size, count: sampling.draw_distinct(key, size, count, 6, 99)
     )
     for size, count in [(6, 6), (9, 4), (1, 1), (50, 6)]:
         sample = np.asarray(draw(KEY, size, count))
@@ -98,7 +99,7 @@ def test_the_same_seed_draws_the_same_uploads_for_every_algorithm():
 def test_clusters_each_send_their_own():
     options = {"num_clients": 24, "active": 8, "local_steps": 3, "num_clusters": 4}
     algorithm = afga_jax.build("cafga", toy.logistic(), **options)
-    plan = algorithm.plan(KEY, 2)
+    plan = jax.jit(algorithm.plan)(KEY, 2)
     labels = algorithm.recipe.clustering.labels()
     assert plan.cycles.upload.shape == (1, 4, 2)
     for cluster in range(4):
@@ -144,7 +145,7 @@ def test_clusters_take_turns(shuffle):
         np.testing.assert_array_equal(np.sort(order), np.arange(8))
     assert (len({tuple(order) for order in orders}) > 1) == shuffle
     labels = algorithm.recipe.clustering.labels()
-    plan = algorithm.plan(KEY, 1)
+    plan = jax.jit(algorithm.plan)(KEY, 1)
     for cycle in range(8):
         ids = np.asarray(plan.cycles.upload)[cycle, 0]
         assert (labels[ids] == np.asarray(plan.clusters)[cycle, 0]).all()
@@ -170,5 +171,5 @@ def test_places_have_keys_of_their_own():
         for cycle, step in [(0, 0), (0, 1), (1, 0), last, (0, last[1]), (last[0], 0)]
     ]
     words = jnp.array(places, jnp.uint32).T
-    made = jax.vmap(lambda p, r, c, t: keys.place_key(KEY, p, r, c, t))(*words)
-    assert len(np.unique(jax.random.key_data(made), axis=0)) == len(places)
+    drawn = jax.vmap(lambda p, r, c, t: keys.place_key(KEY, p, r, c, t))(*words)
+    assert len(np.unique(jax.random.key_data(drawn), axis=0)) == len(places)

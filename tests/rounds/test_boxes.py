@@ -1,13 +1,9 @@
 """Both engines against one plain loop over the boxes, where structure is exploited.
 
-`tests/test_reference.py` has every algorithm of the papers; here are graphs, orders and
-samplings for which an engine takes a short cut. The loop keeps everybody's model, mixes
-by a matrix, and follows which gradients each model comes from. Tolerance 1e-10: the two
-sum in different orders, and the adaptive step amplifies rounding by 1/√ε = 1e4.
+`tests/algorithms/test_reference.py` has every algorithm of the papers; here are graphs,
+orders and samplings for which an engine takes a short cut. The loop keeps everybody's
+model, mixes by a matrix, and follows which gradients each model comes from.
 """
-
-from functools import partial
-from typing import NamedTuple
 
 import jax
 import networkx
@@ -15,28 +11,15 @@ import numpy as np
 import pytest
 
 import afga_jax
-import reference_parts as parts
+import both_engines
 import toy
-from afga_jax import kernels, span, topology
-from afga_jax.cycle import is_stateful
-from afga_jax.keys import batch_key
-from afga_jax.planner import Planner
+from afga_jax.gossip import kernels, topology
+from afga_jax.testing import parts
 
-KEY, ROUNDS = jax.random.key(5), 2
+KEY = jax.random.key(5)
 RATES = {"local_lr": 0.5, "server_lr": 0.1}
 
-close = partial(np.testing.assert_allclose, rtol=0, atol=1e-10)
-
 pytestmark = pytest.mark.usefixtures("x64")
-
-
-class Expected(NamedTuple):
-    """What the loop says of a round."""
-
-    params: np.ndarray
-    loss: float
-    needed: int
-    idle: int
 
 
 def shifts(n, *offsets):
@@ -66,97 +49,15 @@ def compare(name, matrix_at, num_clients, *, local=parts.sgd, **options):
     algorithm = afga_jax.build(
         name, toy.logistic(), num_clients=num_clients, **RATES, **options
     )
-    data, start = toy.clients(num_clients), jax.jit(algorithm.init)(KEY)
-    assert span.reason_against(algorithm.recipe, start.params) is None
-    planner = Planner(
-        algorithm, 2, stateful=is_stateful(algorithm.recipe, start.params)
+    return both_engines.compare(
+        algorithm,
+        toy.clients(num_clients),
+        KEY,
+        matrix_at=lambda draws, step: matrix_at(step, draws.active[step]),
+        local=local,
+        mixing_order=options.get("mixing_order", "after"),
+        **RATES,
     )
-    plans, schedules = planner(KEY, range(ROUNDS))
-    expected = box(algorithm, plans, data, start, matrix_at, local)
-    for engine, given in (("dense", None), ("span", schedules)):
-        run, state = jax.jit(algorithm.round), start
-        for number, right in enumerate(expected):
-            plan, schedule = jax.tree.map(lambda x: x[number], (plans, given))  # noqa: B023
-            state, info = run(KEY, state, data, plan, schedule)
-            close(flat(state), right.params, err_msg=engine)
-            close(info.loss, right.loss, err_msg=engine)
-            assert (engine, info.needed) == (engine, right.needed)
-            assert (engine, info.idle_uploads) == (engine, right.idle)
-        assert np.abs(flat(state) - flat(start)).max() > 0.01
-    return expected
-
-
-def box(algorithm, plans, data, start, matrix_at, local) -> list[Expected]:
-    """AFGA's box for any sampling, matrix and order, one client after another."""
-    num_clients = algorithm.options.num_clients
-    everybody, mix_first = range(num_clients), algorithm.recipe.mix_first
-    clusters = [
-        np.flatnonzero(algorithm.recipe.clustering.labels() == k).tolist()
-        for k in range(algorithm.recipe.clustering.num_clusters)
-    ]
-    problem = parts.Problem(flat(start), np.zeros(0), np.asarray(data.sizes), clusters)
-    x, server, results = problem.params, parts.fedamsgrad(), []
-    for number in range(ROUNDS):
-        plan = jax.tree.map(lambda leaf: np.asarray(leaf[number]), plans)  # noqa: B023
-        batches = all_batches(data, plan.round, plan.cycles.active.shape[1])
-        models = np.array([x for _ in everybody])
-        origins = [frozenset() for _ in everybody]  # gradients in each model
-        remembered = list(origins)  # and in each local optimizer's state
-        steps, losses = [local(RATES["local_lr"]) for _ in everybody], []
-        for t, ids in enumerate(plan.cycles.active[0]):
-            selected = {int(i) for i in ids.ravel() if i < num_clients}
-            matrix, new = matrix_at(t, selected), np.zeros_like(models)
-            behind = [frozenset() for _ in everybody]
-            for i in sorted(selected):
-                batch = (batches.inputs[t, i], batches.targets[t, i])
-                loss, gradient, _ = parts.learn(models[i], np.zeros(0), batch)
-                new[i] = steps[i](gradient)
-                behind[i] = origins[i] | {len(losses)}
-                if local is not parts.sgd:
-                    behind[i] |= remembered[i]
-                    remembered[i] = behind[i]
-                losses.append(loss)
-            if mix_first:
-                models = matrix @ models + new
-                origins = union(mixed(matrix, origins), behind)
-            else:
-                models = matrix @ (models + new)
-                origins = mixed(matrix, union(origins, behind))
-        upload = {int(i) for i in plan.cycles.upload.ravel() if i < num_clients}
-        weights = parts.upload_weights(problem, upload)
-        delta = sum(weights[i] * (models[i] - x) for i in upload)
-        x = x + RATES["server_lr"] * server(delta)
-        needed = frozenset().union(*(origins[i] for i in upload))
-        loss = np.mean([losses[k] for k in needed]) if needed else 0.0
-        idle = sum(not origins[i] for i in upload)
-        results.append(Expected(x, loss, len(needed), idle))
-    return results
-
-
-def mixed(matrix, origins):
-    return [
-        frozenset().union(*(origins[j] for j in np.flatnonzero(row))) for row in matrix
-    ]
-
-
-def union(first, second):
-    return [a | b for a, b in zip(first, second, strict=True)]
-
-
-def all_batches(data, round, steps):
-    """Every client's batch at every step, `[steps, clients, ...]`."""
-
-    def one(step, client):
-        return data.batch(batch_key(KEY, round, 0, step, client), client)
-
-    over_clients = jax.vmap(one, (None, 0))
-    drawn = jax.vmap(over_clients, (0, None))
-    clients = np.arange(len(data.sizes))
-    return jax.tree.map(np.asarray, jax.jit(drawn)(np.arange(steps), clients))
-
-
-def flat(state):
-    return np.concatenate([np.ravel(state.params[name]) for name in ("w", "b")])
 
 
 # Where the window that increments can cross is narrower than the grid, an offset past
@@ -246,7 +147,7 @@ def test_without_mixing_only_who_uploads_computes(name, options):
         **options,
     )
     planned = {"afga": 16, "hafed_active": 48, "hafed_partial": 48, "hafed": 48}[name]
-    assert all((right.needed < planned) == (name != "hafed") for right in expected)
+    assert all((len(right.needed) < planned) == (name != "hafed") for right in expected)
 
 
 # Parts of a number do not always add up to it again, so a mixed model that no gradient

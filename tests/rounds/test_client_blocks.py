@@ -7,10 +7,11 @@ from jax.sharding import PartitionSpec
 
 import afga_jax
 import toy
-from afga_jax import client_blocks, data
+from afga_jax import data
 from afga_jax.data import samples
-from afga_jax.data.assignment import members, stored
 from afga_jax.data.clients import client_data
+from afga_jax.data.partition.assignment import members, stored
+from afga_jax.rounds import client_blocks
 
 CLIENTS = 6
 
@@ -93,7 +94,7 @@ def test_what_lies_in_blocks_and_what_is_copied(clients):
     blocks = client_blocks.split(clients, recipe, 2)
     assert blocks.aligned
     np.testing.assert_array_equal(blocks.sizes, clients.sizes)
-    assert blocks.place[CLIENTS] == CLIENTS
+    assert blocks.row_of[CLIENTS] == CLIENTS
     spec = client_blocks.specs(blocks)
     assert (spec.own, spec.sizes) == (PartitionSpec("clients"), PartitionSpec())
     assert not client_blocks.split(clients, build("fedavg").recipe, 2).aligned

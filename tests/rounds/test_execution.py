@@ -4,9 +4,9 @@ import jax
 import pytest
 
 from afga_jax import Execution
-from afga_jax.config import Config
-from afga_jax.record import Run
-from experiments import engines
+from afga_jax.runs import devices
+from afga_jax.runs.config import Config
+from afga_jax.runs.record import Run
 
 
 def test_equal_values_are_one_static_argument():
@@ -32,10 +32,10 @@ def test_what_is_wrong_is_said(wrong, message):
 
 def test_settings_of_a_run_and_the_engine_that_it_began_with():
     config = Config(client_chunk=3, wave_width=4)
-    assert engines.execution_of(config) == Execution("auto", 3, 4)
+    assert devices.execution_of(config) == Execution("auto", 3, 4)
     for recorded, expected in (
         ({"engine": "dense"}, Execution("dense", 3, 4)),
         ({"engine": "span", "wave_width": 2}, Execution("span", 3, 2)),
     ):
         before = Run({}, [], None, {"engine": recorded}, None)
-        assert engines.execution_of(config, before) == expected
+        assert devices.execution_of(config, before) == expected

@@ -1,5 +1,7 @@
 """The span engine: its graph, its schedule, and the numbers of the dense engine."""
 
+import functools
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -7,10 +9,14 @@ import numpy as np
 import pytest
 
 import afga_jax
+import both_engines
+import new_kinds
 import toy
-from afga_jax import cycle, engine, graph, reach, schedule
-from afga_jax.execution import Execution
-from afga_jax.mixing import NoMixing
+from afga_jax.gossip.mixing import NoMixing
+from afga_jax.rounds import client_step, needed
+from afga_jax.rounds.execution import Execution
+from afga_jax.rounds.span import dependencies, schedule
+from afga_jax.training import engine_choice
 
 KEY = jax.random.key(1)
 BEFORE = {"mixing_order": "before"}
@@ -84,35 +90,38 @@ CASES = {
         {"active": 4, "local_steps": 4, "resample": True},
     ),
     "feddyn": ("feddyn", 12, {"active": 3, "local_steps": 3}),
+    **new_kinds.CASES,
 }
 
 
-def built(name, **more):
+def built(name):
     algorithm, clients, options = CASES[name]
     task = toy.logistic(norm=True)
-    return afga_jax.build(
-        algorithm, task, num_clients=clients, local_lr=0.5, **options, **more
-    )
+    return afga_jax.build(algorithm, task, num_clients=clients, local_lr=0.5, **options)
 
 
-def graph_of(algorithm, number=3, cycle_number=0):
-    state = jax.eval_shape(algorithm.init, KEY)
-    stateful = cycle.is_stateful(algorithm.recipe, state.params)
-    plan = jax.tree.map(np.asarray, algorithm.plan(KEY, number))
-    finder = graph.Finder(algorithm.recipe, stateful=stateful)
-    return plan, finder.graph(plan, cycle_number), stateful
+# Several tests look at the same graph.
+@functools.cache
+def graph_of(name):
+    with jax.enable_x64(True):
+        algorithm = built(name)
+        state = jax.eval_shape(algorithm.init, KEY)
+        stateful = client_step.is_stateful(algorithm.recipe, state.params)
+        plan = jax.tree.map(np.asarray, jax.jit(algorithm.plan)(KEY, 3))
+        finder = dependencies.Finder(algorithm.recipe, stateful=stateful)
+        return plan, finder.graph(plan, 0), stateful
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_reads_are_products_of_the_mixing_matrices(name, x64):
     algorithm = built(name)
-    plan, found, stateful = graph_of(algorithm)
+    plan, graph, stateful = graph_of(name)
     tasks, reads = expected_reads(algorithm, plan, stateful)
-    assert list(zip(found.step, found.client, strict=True)) == tasks
+    assert list(zip(graph.step, graph.client, strict=True)) == tasks
     got = {
-        (reader, int(found.task[at])): found.weight[at]
-        for reader in range(len(found.first) - 1)
-        for at in range(found.first[reader], found.first[reader + 1])
+        (reader, int(graph.task[at])): graph.weight[at]
+        for reader in range(len(graph.first) - 1)
+        for at in range(graph.first[reader], graph.first[reader + 1])
     }
     if isinstance(algorithm.recipe.mixing, NoMixing):
         # A row holds all that its client did before: what it read is read with it.
@@ -121,7 +130,7 @@ def test_reads_are_products_of_the_mixing_matrices(name, x64):
     assert got.keys() == reads.keys()
     for pair, weight in reads.items():
         np.testing.assert_allclose(got[pair], weight, rtol=0, atol=1e-14)
-    assert found.planned == (np.asarray(plan.cycles.active[0]) < built_n(name)).sum()
+    assert graph.planned == (np.asarray(plan.cycles.active[0]) < built_n(name)).sum()
 
 
 def built_n(name):
@@ -179,16 +188,16 @@ def matrix_of(algorithm, plan, step, count):
 )
 def test_reach_agrees_with_the_graph(name):
     algorithm = built(name)
-    plan, found, stateful = graph_of(algorithm)
-    matters = reach.needed(
+    plan, graph, stateful = graph_of(name)
+    matters = needed.mask(
         algorithm.recipe, jax.tree.map(jnp.asarray, plan), stateful=stateful
     )
     ids, _ = plan.cycle(0).flat_active(built_n(name))
     if matters is None:
         matters = ids < built_n(name)
-    step, place = np.nonzero(np.asarray(matters))
-    expected = {(int(t), int(ids[t, k])) for t, k in zip(step, place, strict=True)}
-    assert set(zip(found.step.tolist(), found.client.tolist(), strict=True)) == expected
+    step, column = np.nonzero(np.asarray(matters))
+    expected = {(int(t), int(ids[t, k])) for t, k in zip(step, column, strict=True)}
+    assert set(zip(graph.step.tolist(), graph.client.tolist(), strict=True)) == expected
 
 
 @pytest.mark.parametrize("width", [1, 2, 5])
@@ -196,15 +205,15 @@ def test_reach_agrees_with_the_graph(name):
     "name", ["long ring", "torus", "clusters", "adapted", "cycles"]
 )
 def test_every_task_runs_once_after_all_it_reads(name, width):
-    _, found, _ = graph_of(built(name))
-    table = schedule.timetable(found, width)
-    tasks = len(found.step)
+    _, graph, _ = graph_of(name)
+    table = schedule.timetable(graph, width)
+    tasks = len(graph.step)
     places = set(zip(table.slot.tolist(), table.lane.tolist(), strict=True))
     assert len(places) == tasks
     assert table.lane.max() < width
     assert table.sizes.slots >= -(-tasks // width)
-    for reader in range(len(found.first) - 1):
-        read = found.task[found.first[reader] : found.first[reader + 1]]
+    for reader in range(len(graph.first) - 1):
+        read = graph.task[graph.first[reader] : graph.first[reader + 1]]
         if not len(read):
             continue
         when = table.slot[read].max()
@@ -216,22 +225,22 @@ def test_every_task_runs_once_after_all_it_reads(name, width):
 
 @pytest.mark.parametrize("width", [1, 3])
 def test_a_row_is_kept_until_its_last_reader(width):
-    _, found, _ = graph_of(built("long ring"))
-    table = schedule.timetable(found, width)
-    tasks = len(found.step)
+    _, graph, _ = graph_of("long ring")
+    table = schedule.timetable(graph, width)
+    tasks = len(graph.step)
     assert table.sizes.rows < tasks
     owner = {}
     order = np.lexsort((table.lane, table.slot))
     for slot in range(table.sizes.slots):
         here = [task for task in order if table.slot[task] == slot]
         for task in here:
-            for read in found.task[found.first[task] : found.first[task + 1]]:
+            for read in graph.task[graph.first[task] : graph.first[task + 1]]:
                 assert owner[table.row[read]] == read
         for task in here:
             owner[table.row[task]] = task
         for upload in np.flatnonzero(table.done == slot):
             reader = tasks + upload
-            for read in found.task[found.first[reader] : found.first[reader + 1]]:
+            for read in graph.task[graph.first[reader] : graph.first[reader + 1]]:
                 assert owner[table.row[read]] == read
 
 
@@ -240,18 +249,15 @@ def test_same_numbers_as_the_dense_engine(name, x64):
     """Different order of summation only: rounding, amplified by the adaptive step."""
     width = 1 if name == "ring" else 2
     algorithm, data = built(name), toy.clients(built_n(name))
-    execution = Execution("span", slot_width=width)
-    trainer = afga_jax.Trainer(algorithm, execution, capacity=2)
-    spanned = trainer.run(KEY, trainer.init(KEY), data, 2)
-    assert trainer.choice.engine == "span"
-    dense = afga_jax.Trainer(algorithm, Execution("dense"), capacity=2)
-    expected = dense.run(KEY, dense.init(KEY), data, 2)
+    start = jax.jit(algorithm.init)(KEY)
+    _, expected = both_engines.dense_rounds(algorithm, start, data, KEY)
+    spanned = both_engines.span_rounds(algorithm, start, data, KEY, width)
     chex.assert_trees_all_close(spanned, expected, rtol=0, atol=1e-10)
-    assert spanned[1].needed.sum() > 0
+    assert sum(info.needed for _, info in spanned) > 0
 
 
 def test_seeds_share_a_program():
-    _, make = engine.choose(built("ring"), KEY, Execution("span"))
+    _, make = engine_choice.choose(built("ring"), KEY, Execution("span"))
     keys = jnp.stack([KEY, jax.random.key(2)])
     together = make(keys, range(8))
     alone = make(KEY, range(8))
@@ -261,7 +267,7 @@ def test_seeds_share_a_program():
 def test_a_ring_of_few_active_holds_less():
     task = toy.logistic()
     ring = afga_jax.build("afga", task, num_clients=200, active=2, local_steps=8)
-    choice, _ = engine.choose(ring, KEY)
+    choice, _ = engine_choice.choose(ring, KEY)
     assert choice.engine == "span"
     assert choice.run.models < choice.other.models
 
@@ -269,7 +275,7 @@ def test_a_ring_of_few_active_holds_less():
 def test_no_array_of_a_structured_round_has_the_size_of_the_population():
     clients = 1_000_000
     algorithm = afga_jax.build("afga", toy.logistic(), num_clients=clients, active=50)
-    choice, make = engine.choose(algorithm, KEY, Execution("span"))
+    choice, make = engine_choice.choose(algorithm, KEY, Execution("span"))
     shapes = [x[0].size for x in jax.tree.leaves(make(KEY, range(8)))]
     assert max(shapes) < 10_000
     assert choice.run.models < choice.other.models / 1000

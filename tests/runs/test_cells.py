@@ -4,8 +4,8 @@ import pytest
 
 import devices
 import side_by_side
-from afga_jax.config import Config
-from experiments import together
+from afga_jax.runs import together
+from afga_jax.runs.config import Config
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """Every command that README and docs print: it exists, and its flags are understood.
 
 The slow tests run those that train, at smoke scale. `make` targets and notebooks are
-run by `.ci/run`, downloads by `tests/test_data_command.py` from a server of its own,
-benchmarks by people: of these only names and flags are checked.
+run by `.ci/run`, downloads by `tests/runs/test_data_command.py` from a server of its
+own, benchmarks by people: of these only names and flags are checked.
 """
 
 import re
@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 from absl import flags as absl_flags
 
-from afga_jax.data import catalog
-from afga_jax.settings import resolve
-from experiments import compare, flags, grid, paper, runner, sweep
+from afga_jax.data.store import catalog
+from afga_jax.runs import flags, grid, main, runner
+from afga_jax.runs.commands import compare, paper, sweep
+from afga_jax.runs.settings import resolve
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
@@ -164,8 +165,7 @@ def split(command):
 
 def read(name, arguments):
     """The data set that is meant, words that are no flags, and the choices."""
-    values = absl_flags.FlagValues()
-    flags.define(values)
+    values = flags.define()
     if name == "compare":
         absl_flags.DEFINE_list("algos", [], "", flag_values=values)
         words = flags.parse([name, *arguments], values, words=True)
@@ -175,5 +175,4 @@ def read(name, arguments):
 
 
 def dataset_of(name):
-    source = (ROOT / "experiments" / f"{name}.py").read_text()
-    return re.search(r'runner\.main\("(\w+)"', source)[1]
+    return main.COMMANDS[name].dataset

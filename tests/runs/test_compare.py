@@ -4,9 +4,9 @@ import csv
 
 import pytest
 
-from afga_jax import record
-from experiments import compare
-from experiments.training import Diverged
+from afga_jax.runs import record
+from afga_jax.runs.commands import compare
+from afga_jax.runs.loop import Diverged
 
 TINY = [
     "--dataset=digits",
@@ -61,7 +61,7 @@ def test_finished_runs_are_not_repeated(trained, monkeypatch, capsys):
     def refuse(*arguments, **options):
         raise AssertionError("trained again")
 
-    monkeypatch.setattr("experiments.loop.train", refuse)
+    monkeypatch.setattr("afga_jax.runs.loop.train", refuse)
     assert command("--algos=fedavg,fedamsgrad", *TINY, f"--out={out}") == 0
     assert "| fedavg" in capsys.readouterr().out
 

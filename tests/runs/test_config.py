@@ -6,7 +6,7 @@ import json
 import pytest
 
 from afga_jax import Options
-from afga_jax.config import GROUPS, Config, differences, fields
+from afga_jax.runs.config import GROUPS, Config, differences, fields
 
 # Values that no field of that kind takes, whatever its bounds.
 WRONG_KIND = {

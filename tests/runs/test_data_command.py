@@ -5,11 +5,11 @@ import socket
 import threading
 
 import pytest
-from absl import flags
 
 import loopback
-from afga_jax.data import cache, fetch, sources
-from experiments import data
+from afga_jax.data.store import cache, fetch, sources
+from afga_jax.runs import command
+from afga_jax.runs.commands import data
 
 
 @pytest.fixture
@@ -40,6 +40,10 @@ def cifar(server, monkeypatch):
     return "/cifar10/cifar10.tar.gz"
 
 
+def execute(verb, names, access):
+    return command.execute(lambda _: data.execute(verb, names, access), ["data"])
+
+
 def one_error_line(capsys):
     output, errors = capsys.readouterr()
     assert output == ""
@@ -49,7 +53,7 @@ def one_error_line(capsys):
 
 
 def test_list_names_every_set(access, cifar, capsys):
-    assert data.execute("list", [], access) == 0
+    assert execute("list", [], access) == 0
     output = capsys.readouterr().out
     for line, name in zip(
         output.splitlines()[1:6],
@@ -64,17 +68,17 @@ def test_list_names_every_set(access, cifar, capsys):
 
 
 def test_fetch_list_verify(access, cifar, server, capsys):
-    assert data.execute("fetch", ["cifar10"], access) == 0
+    assert execute("fetch", ["cifar10"], access) == 0
     path = cache.path_of("cifar10", access.cache_dir)
     assert capsys.readouterr().out == f"cifar10: cached, 0.2 MB, {path}\n"
-    assert data.execute("verify", ["cifar10"], access) == 0
+    assert execute("verify", ["cifar10"], access) == 0
     line = capsys.readouterr().out
     assert "cifar10: whole" in line
     assert "50 train, 10 test, 10 classes" in line
-    assert data.execute("list", [], access) == 0
+    assert execute("list", [], access) == 0
     listed = capsys.readouterr().out.splitlines()[1]
     assert listed.split() == ["cifar10", "cached", "0.2", "MB", str(path)]
-    assert data.execute("fetch", ["cifar10"], access) == 0
+    assert execute("fetch", ["cifar10"], access) == 0
     assert len(server.requests) == 1
 
 
@@ -83,15 +87,15 @@ def test_verify_names_the_damage(access, cifar, capsys):
     arrays["train_targets"][3] = 99
     with cache.workspace("cifar10", access.cache_dir) as scratch:
         cache.write("cifar10", access.cache_dir, arrays, "originals", scratch)
-    assert data.execute("verify", ["cifar10"], access) == 1
+    assert execute("verify", ["cifar10"], access) == 1
     line = one_error_line(capsys)
     assert "is damaged: train label 99 of sample 3 is outside [0, 10)" in line
     path = cache.path_of("cifar10", access.cache_dir)
     path.write_bytes(path.read_bytes()[:-100])
-    assert data.execute("verify", ["cifar10"], access) == 1
+    assert execute("verify", ["cifar10"], access) == 1
     assert f"{path} is damaged" in one_error_line(capsys)
     path.unlink()
-    assert data.execute("verify", ["cifar10"], access) == 1
+    assert execute("verify", ["cifar10"], access) == 1
     assert "nothing to verify" in one_error_line(capsys)
 
 
@@ -131,7 +135,7 @@ def test_mishap_is_one_line_and_leaves_nothing(mishap, access, server, cifar, ca
     reason = mishap(server, cifar)
     if mishap is silent_server:
         access = dataclasses.replace(access, timeout=0.3)
-    assert data.execute("fetch", ["cifar10"], access) == 1
+    assert execute("fetch", ["cifar10"], access) == 1
     line = one_error_line(capsys)
     assert reason in line
     for part in ("cifar10", str(access.data_dir), str(access.cache_dir), server.url):
@@ -146,7 +150,7 @@ def test_registered_but_broken_archive(access, server, monkeypatch, capsys):
     loopback.register(
         {"cifar10": server.stand_in("cifar10", files)}, monkeypatch.setattr
     )
-    assert data.execute("fetch", ["cifar10"], access) == 1
+    assert execute("fetch", ["cifar10"], access) == 1
     assert "fewer than 10 records" in one_error_line(capsys)
     assert list(access.cache_dir.iterdir()) == []
 
@@ -156,7 +160,7 @@ def test_nobody_listening(access, monkeypatch, capsys):
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}/cifar10.tar.gz"
     loopback.register({"cifar10": {url: [1, "0" * 64]}}, monkeypatch.setattr)
-    assert data.execute("fetch", ["cifar10"], access) == 1
+    assert execute("fetch", ["cifar10"], access) == 1
     assert f"{url}: nobody answers there" in one_error_line(capsys)
     assert list(access.cache_dir.iterdir()) == []
 
@@ -165,20 +169,28 @@ def test_nobody_listening(access, monkeypatch, capsys):
     "words", [["fetch"], ["verify"], ["list", "mnist"], ["steal", "mnist"]]
 )
 def test_words_that_are_no_command(words, access, capsys):
-    assert data.execute(words[0], words[1:], access) == 2
+    assert execute(words[0], words[1:], access) == 2
     assert "usage: python -m experiments.data" in one_error_line(capsys)
 
 
-def test_bad_flag_is_one_line(tmp_path, capsys):
-    values = flags.FlagValues()
-    data.define_flags(values)
-    arguments = values(["data", "fetch", "mnist", f"--data_dir={tmp_path}/nowhere"])
-    assert data.main(arguments, values) == 1
-    assert "nowhere does not exist" in one_error_line(capsys)
+@pytest.mark.parametrize(
+    ("flag", "code", "said"),
+    [
+        ("--data_dir={}/nowhere", 1, "nowhere does not exist"),
+        ("--attempts=many", 2, "attempts"),
+        ("--ofline", 2, "did you mean --offline?"),
+    ],
+)
+def test_bad_flag_is_one_line(flag, code, said, tmp_path, capsys):
+    words = ["data", "fetch", "mnist", flag.format(tmp_path)]
+    with pytest.raises(SystemExit) as end:
+        data.main(words)
+    assert end.value.code == code
+    assert said in one_error_line(capsys)
 
 
 def test_unknown_name(access, capsys):
-    assert data.execute("fetch", ["cifar"], access) == 1
+    assert execute("fetch", ["cifar"], access) == 1
     assert "no data set 'cifar'; choose one of cifar10" in one_error_line(capsys)
     assert not access.cache_dir.exists()
 
@@ -188,6 +200,6 @@ def test_interrupt_leaves_nothing(access, cifar, monkeypatch, capsys):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(fetch._Limited, "write", interrupt)
-    assert data.execute("fetch", ["cifar10"], access) == 130
+    assert execute("fetch", ["cifar10"], access) == 130
     assert "stopped" in capsys.readouterr().err
     assert list(access.cache_dir.iterdir()) == []

@@ -6,10 +6,11 @@ import jax
 import numpy as np
 import pytest
 
-from afga_jax import ALGORITHMS, data, kernels, mixing, topology
-from afga_jax.config import Config
-from afga_jax.experiment import from_config, model_of
-from afga_jax.settings import resolve
+from afga_jax import ALGORITHMS, data
+from afga_jax.gossip import kernels, mixing, topology
+from afga_jax.runs.config import Config
+from afga_jax.runs.experiment import from_config, model_of
+from afga_jax.runs.settings import resolve
 
 SMOKE = {"algo": "afga", "dataset": "digits", "scale": "smoke"}
 
@@ -112,9 +113,7 @@ def test_digits_stand_in_and_it_is_said(nowhere):
 
 def test_data_that_was_asked_for_is_not_replaced(nowhere):
     config = resolve({"algo": "afga", "dataset": "cifar10"}).config
-    with pytest.raises(
-        data.DataError, match=r"cifar10 is neither prepared.*--data_dir"
-    ):
+    with pytest.raises(data.DataError, match=r"cifar10 is neither prepared.*data_dir"):
         from_config(config, nowhere)
 
 

@@ -12,15 +12,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import runs
-from afga_jax import data, record
-from afga_jax.config import Config
-from afga_jax.experiment import from_config
-from experiments import engines, runner
-from experiments.programs import Programs
-from experiments.progress import Display
+import run_files
+from afga_jax import data
+from afga_jax.runs import devices, record, runner
+from afga_jax.runs.config import Config
+from afga_jax.runs.experiment import from_config
+from afga_jax.runs.programs import Programs
+from afga_jax.runs.progress import Display
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.slow
 
@@ -147,7 +147,7 @@ def test_a_users_mistake_is_one_line(flags, said, tmp_path, capsys, monkeypatch)
 
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path, capsys, monkeypatch):
     """And the command that it says goes on."""
-    monkeypatch.setattr("afga_jax.report.curves", lambda run, path: None)
+    monkeypatch.setattr("afga_jax.runs.report.curves", lambda run, path: None)
     monkeypatch.chdir(tmp_path)
     pressed = []
 
@@ -173,7 +173,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize("algo", ["cafga", "scaffold", "damsgrad"])
 def test_killed_at_any_moment(algo, tmp_path, monkeypatch):
     """By kill -9; it goes on in this process."""
-    monkeypatch.setattr("afga_jax.report.curves", lambda run, path: None)
+    monkeypatch.setattr("afga_jax.runs.report.curves", lambda run, path: None)
     out = tmp_path / "run"
     # Saving after every round, most of the time is spent saving.
     process = start(
@@ -190,10 +190,10 @@ def test_killed_at_any_moment(algo, tmp_path, monkeypatch):
     before = record.read(out)
     assert before.summary is None
     config = Config.from_dict(before.config).replace(checkpoint_every=50)
-    programs = Programs(from_config(config), engines.execution_of(config))
+    programs = Programs(from_config(config), devices.execution_of(config))
     resumed = runner.run(config, out, programs=programs, resume=True)
     whole = runner.run(config, tmp_path / "whole", programs=programs)
-    runs.assert_same(resumed, whole, programs)
+    run_files.assert_same(resumed, whole, programs)
 
 
 def wait_for_lines(process, out, number):

@@ -1,18 +1,15 @@
 """Flags come from the configuration; what is wrong with a command is one line."""
 
 import pytest
-from absl import flags as absl_flags
 
-from afga_jax.config import GROUPS, fields
-from afga_jax.settings import resolve
-from experiments import flags
+from afga_jax.runs import flags
+from afga_jax.runs.config import GROUPS, fields
+from afga_jax.runs.settings import resolve
 
 
 @pytest.fixture
 def values():
-    values = absl_flags.FlagValues()
-    flags.define(values)
-    return values
+    return flags.define()
 
 
 def words(field):

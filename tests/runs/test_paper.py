@@ -7,29 +7,28 @@ import types
 import numpy as np
 import pytest
 
-from afga_jax import published, record
-from afga_jax.settings import resolve
-from afga_jax.summary import summarise
-from experiments import grid, paper, papers, sweep
-from experiments.interrupts import Interrupted
-from experiments.papers import (
+from afga_jax.runs import grid, papers, published, record
+from afga_jax.runs.command import Interrupted
+from afga_jax.runs.commands import paper, sweep
+from afga_jax.runs.papers import (
     cells,
-    checks,
+    claims,
     estimate,
     hours,
-    reach,
-    tables,
-    theory,
+    presentation,
+    reached,
     trial,
-    tuning,
 )
-from experiments.papers.declaration import Declaration
+from afga_jax.runs.papers.declaration import Declaration
+from afga_jax.runs.settings import resolve
+from afga_jax.runs.summary import summarise
 
 DECLARED = [one for one in papers.NAMES.values() if isinstance(one, Declaration)]
 
 
 def command(*arguments):
-    return paper.command.execute(paper.paper, ["paper", *map(str, arguments)])
+    words = ["python -m experiments.paper", *map(str, arguments)]
+    return paper.command.execute(paper.paper, words)
 
 
 def entries(name, scale, tmp_path, **chosen):
@@ -216,10 +215,10 @@ def test_all_methods_are_tuned_with_the_same_budget(monkeypatch, tmp_path):
         )
         line = papers.find("afga-table1").panels[0].lines[0]
         entry = cells.Entry("", line, cell, "", cell)
-        trials = tuning.trials(entry, tmp_path)
+        trials = cells.trials(entry, tmp_path)
         assert len({trial.folder for trial in trials}) == 9
         assert {trial.config.seed for trial in trials} == {1000}
-        assert [one.config.rounds for one in tuning.budget(entry, tmp_path)] == [
+        assert [one.config.rounds for one in cells.budget(entry, tmp_path)] == [
             *[14] * 9,
             *[40] * 3,
         ]
@@ -242,20 +241,20 @@ def test_who_starts_fast_does_not_win_by_that_alone(tmp_path):
             found.append((cell, types.SimpleNamespace(summary=summary)))
         return found
 
-    (chosen,) = tuning.tuned([entry], tmp_path, train)
+    (chosen,) = cells.tuned([entry], tmp_path, train)
     assert [config.rounds for config in ran] == [14] * 9 + [40] * 3
     # Of those that did not diverge, a third of the paper's rate is best in short.
     assert {config.local_lr for config in ran[9:]} == {1 / 3}
     assert (chosen.cell.config.local_lr, chosen.cell.config.eps) == (1 / 3, 1e-10)
     with pytest.raises(ValueError, match=r"all trials of fedamsgrad diverged: set loc"):
-        tuning.tuned([entry], tmp_path, lambda some: [train(some)[-1]] * 3)
+        cells.tuned([entry], tmp_path, lambda some: [train(some)[-1]] * 3)
 
 
 def test_epsilon_is_searched_for_where_it_stands(tmp_path):
     """Inside the root, or, as its root, beside it."""
     found = {}
     for entry in entries("afga-table1", "small", tmp_path):
-        trials = tuning.trials(entry, tmp_path)
+        trials = cells.trials(entry, tmp_path)
         found[entry.cell.config.algo] = {trial.config.eps for trial in trials}
     assert found["afga"] == {1e-10, 1e-8, 1e-6}
     assert sorted(found["fedadam"]) == pytest.approx([1e-5, 1e-4, 1e-3])
@@ -270,7 +269,7 @@ def test_an_ablation_has_the_rates_of_its_method(tmp_path):
             trial.folder
             for entry in entries(name, "small", tmp_path)
             if entry.cell.config.algo == algo
-            for trial in tuning.trials(entry, tmp_path)
+            for trial in cells.trials(entry, tmp_path)
         }
 
     for algo in ("afga", "cafga"):
@@ -335,15 +334,15 @@ def test_more_gradients_are_said(tmp_path):
         )
         for entry, factor in zip(found, (1, 1, 1, 1, 4), strict=True)
     ]
-    text = tables.markdown(list(zip(found, runs, strict=True)), ("train_loss",))
+    text = presentation.markdown(list(zip(found, runs, strict=True)), ("train_loss",))
     assert "HA-Fed computes 4 times the gradients of FedAvg in a round." in text
     most = estimate.gradients_per_round(found[-1].cell.config)
     assert most == 4 * estimate.gradients_per_round(first)
 
 
 def test_what_the_papers_print_is_checked():
-    """Verdicts that are worked out by hand from the tables."""
-    found = {(one.place, one.says): one for one in checks.checks()}
+    """Verdicts that are worked out by hand from the presentation."""
+    found = {(one.place, one.says): one for one in claims.claims()}
     assert found["HA-Fed §6", "a ring of 8 has ρ = 0.805"].holds
     factor = found["AFGA Table 7", "hours of afga follow from 18 s and 1.8 s a message"]
     assert not factor.holds
@@ -361,15 +360,17 @@ def test_what_the_papers_print_is_checked():
 
 def test_weights_in_delta_are_powers_of_the_mixing_matrix():
     """Each upload reads a gradient of step s with (W^(𝓘−s))ᵢⱼ, followed by hand."""
-    algorithm = reach._algorithm("ring", 1)
-    plan = reach.jax.tree.map(np.asarray, algorithm.plan(reach.jax.random.key(3), 0))
-    matrix = reach.topology.ring(reach._CLIENTS)
+    algorithm = reached._algorithm("ring", 1)
+    plan = reached.jax.tree.map(
+        np.asarray, algorithm.plan(reached.jax.random.key(3), 0)
+    )
+    matrix = reached.topology.ring(reached._CLIENTS)
     uploads = plan.cycles.upload[0].ravel()
     expected = []
-    for step, ids in enumerate(plan.cycles.active[0].reshape(reach._STEPS, -1)):
-        power = np.linalg.matrix_power(matrix, reach._STEPS - step)
+    for step, ids in enumerate(plan.cycles.active[0].reshape(reached._STEPS, -1)):
+        power = np.linalg.matrix_power(matrix, reached._STEPS - step)
         expected += list(power[np.ix_(uploads, ids)].mean(0))
-    found = reach.weights(reach.Finder(algorithm.recipe).graph(plan))
+    found = reached.weights(reached.Finder(algorithm.recipe).graph(plan))
     np.testing.assert_allclose(np.sort(found), np.sort(expected), rtol=0, atol=1e-12)
 
 
@@ -392,7 +393,7 @@ def test_slopes_are_fitted_to_each_seed():
         )
         for one in x
     ]
-    ((axis, algo, rounds, mean, error),) = theory._fits(points)
+    ((axis, algo, rounds, mean, error),) = trial._fits(points)
     assert (axis, algo, rounds) == ("M", "afga", 256)
     assert mean == pytest.approx(-0.4)
     assert error == pytest.approx(0.1)
@@ -411,7 +412,7 @@ def test_every_name_runs(tmp_path, monkeypatch, capsys):
         assert f"`python -m experiments.paper {name} {' '.join(asked)}`" in text
         rows = list(csv.DictReader((folder / "results.csv").read_text().splitlines()))
         if name == "checks":  # arithmetic: as much at any size, and nothing to draw
-            assert len(rows) == len(checks.checks())
+            assert len(rows) == len(claims.claims())
             continue
         assert 1 <= len(rows) <= 2
         assert (folder / "figure.png").read_bytes().startswith(b"\x89PNG")

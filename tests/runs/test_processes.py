@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from afga_jax import record, settings
-from experiments import processes, runner
+from afga_jax.runs import processes, record, runner, settings
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 GIVEN = {
     "dataset": "quadratic",
     "algo": "afga",
@@ -28,7 +27,7 @@ GIVEN = {
 # Dies, as if by kill -9, when the state of the second round is saved.
 DYING = """
 import os, signal, sys
-from experiments import loop, runner
+from afga_jax.runs import loop, runner
 
 def save(training, *rest, before=loop._save):
     before(training, *rest)
@@ -41,7 +40,7 @@ runner.main("quadratic", arguments=["main", *sys.argv[1:]])
 # Samples that are dealt to the processes with their clients.
 DIGITS = {"dataset": "digits", "model": "mlp", "hidden": "8", "test_samples": 50}
 DIGITS |= {"engine": "dense"}
-WHOLE = 'import sys; from experiments import runner; runner.main("quadratic", "")'
+WHOLE = 'import sys; from afga_jax.runs import runner; runner.main("quadratic", "")'
 
 
 @pytest.mark.parametrize(
@@ -114,7 +113,7 @@ def run_alone(more, folder):
         given["hidden"] = (int(given["hidden"]),)
     config = settings.resolve(given, dataset="quadratic").config
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("afga_jax.report.curves", lambda run, path: None)
+        patch.setattr("afga_jax.runs.report.curves", lambda run, path: None)
         return config, runner.run(config, folder / "run")
 
 
@@ -154,7 +153,7 @@ def test_two_processes_hold_the_samples_of_their_clients(start, tmp_path):
 
 @pytest.mark.slow
 def test_a_coordinator_that_does_not_answer(start, tmp_path):
-    soon = "from experiments import processes; processes._TO_JOIN = 3\n" + WHOLE
+    soon = "from afga_jax.runs import processes; processes._TO_JOIN = 3\n" + WHOLE
     waiting = start(tmp_path / "run", 2, 1, free_port(), soon)
     _, errors = waiting.communicate(timeout=60)
     assert waiting.returncode == 1

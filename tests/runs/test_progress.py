@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-import runs
-from afga_jax.record import Run
-from experiments.progress import Display
+import run_files
+from afga_jax.runs.progress import Display
+from afga_jax.runs.record import Run
 
 FACTS = {"parameters": 7510, "notes": ["something to know"]}
 
@@ -26,7 +26,7 @@ def shown(error, **options):
     """A short run, told to a display; what it wrote as lines."""
     out = io.StringIO()
     display = Display(out=out, error=error, **options)
-    config = runs.CONFIG.replace(dataset="digits", model="mlp")
+    config = run_files.CONFIG.replace(dataset="digits", model="mlp")
     display.begin(config, FACTS, Path("runs/here"), 0)
     display.first(1, 2.5, 10.0)
     display.advanced(1, 0.5)

@@ -1,8 +1,9 @@
 """The papers' numbers: complete, and by the names that runs use."""
 
-from afga_jax import ALGORITHMS, published
-from afga_jax.config import DATASETS, SETTINGS
+from afga_jax import ALGORITHMS
 from afga_jax.models import MODELS
+from afga_jax.runs import published
+from afga_jax.runs.config import DATASETS, SETTINGS
 
 
 def test_every_cell_is_there_once():

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from afga_jax import record
-from afga_jax.record import Record, RecordError
+from afga_jax.runs import record
+from afga_jax.runs.record import Record, RecordError
 
 CONFIG = {"algo": "afga", "rounds": 30}
 

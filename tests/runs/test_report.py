@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from afga_jax import report, settings
-from afga_jax.record import Run
-from afga_jax.report import figures, results
+from afga_jax.runs import report, settings
+from afga_jax.runs.record import Run
+from afga_jax.runs.report import figures, results
 
 
 def made(algo="afga", accuracies=((0.5, 0.6), (0.7, 0.8)), *, facts=None, **given):

@@ -3,52 +3,52 @@
 import pytest
 
 import afga_jax
-import runs
-from experiments import loop, runner
-from experiments.interrupts import Interrupted
+import run_files
+from afga_jax.runs import loop, runner
+from afga_jax.runs.command import Interrupted
 
 
 @pytest.fixture(autouse=True)
 def no_figures(monkeypatch):
-    monkeypatch.setattr("afga_jax.report.curves", lambda run, path: None)
+    monkeypatch.setattr("afga_jax.runs.report.curves", lambda run, path: None)
 
 
 def stopped_and_resumed(config, out, programs, at=3):
     with pytest.raises(Interrupted):
-        runner.run(config, out, programs=programs, display=runs.Interrupting(at))
+        runner.run(config, out, programs=programs, display=run_files.Interrupting(at))
     return runner.run(config, out, programs=programs, resume=True)
 
 
 @pytest.mark.parametrize("algo", afga_jax.ALGORITHMS)
 def test_every_algorithm(algo, tmp_path):
-    programs = runs.programs(algo)
+    programs = run_files.programs(algo)
     config = programs.experiment.config
     whole = runner.run(config, tmp_path / "whole", programs=programs)
     parts = stopped_and_resumed(config, tmp_path / "parts", programs)
     assert [row["round"] for row in whole.metrics] == [2, 3, 4, 5, 6, 7]
-    runs.assert_same(whole, parts, programs)
+    run_files.assert_same(whole, parts, programs)
 
 
 def test_several_seeds_and_calls_of_any_length(tmp_path, monkeypatch):
-    programs = runs.programs("damsgrad", num_seeds=3, seed=5)
+    programs = run_files.programs("damsgrad", num_seeds=3, seed=5)
     config = programs.experiment.config
     whole = runner.run(config, tmp_path / "whole", programs=programs)
     assert [row["seed"] for row in whole.metrics[:4]] == [5, 6, 7, 5]
     assert len({row["train_loss"] for row in whole.metrics}) == len(whole.metrics)
     monkeypatch.setattr(loop, "SECONDS_PER_CALL", 0.0)  # a round in each call
     parts = stopped_and_resumed(config, tmp_path / "parts", programs)
-    runs.assert_same(whole, parts, programs)
+    run_files.assert_same(whole, parts, programs)
 
 
 @pytest.mark.parametrize("algo", ["cafga", "scaffold"])
 def test_the_span_engine_in_a_new_process_that_saw_other_rounds(algo, tmp_path):
-    programs = runs.programs(algo, engine="span", rounds=19)
+    programs = run_files.programs(algo, engine="span", rounds=19)
     config = programs.experiment.config
     whole = runner.run(config, tmp_path / "whole", programs=programs)
     assert programs.trainer.choice.engine == "span"
-    display = runs.Interrupting(17)
+    display = run_files.Interrupting(17)
     with pytest.raises(Interrupted):
         runner.run(config, tmp_path / "parts", programs=programs, display=display)
-    new = runs.programs(algo, engine="span", rounds=19)
+    new = run_files.programs(algo, engine="span", rounds=19)
     parts = runner.run(config, tmp_path / "parts", programs=new, resume=True)
-    runs.assert_same(whole, parts, programs)
+    run_files.assert_same(whole, parts, programs)

@@ -8,25 +8,25 @@ import jax
 import numpy as np
 import pytest
 
-import runs
-from afga_jax import data, record, settings
-from afga_jax.checkpoint import CheckpointError, Checkpoints
-from afga_jax.trained import load
-from experiments import folder, loop, progress, runner
-from experiments.interrupts import Interrupted
-from experiments.training import Diverged
+import run_files
+from afga_jax import data
+from afga_jax.runs import folder, loop, progress, record, runner, settings
+from afga_jax.runs.checkpoint import CheckpointError, Checkpoints
+from afga_jax.runs.command import Interrupted
+from afga_jax.runs.load import load
+from afga_jax.runs.loop import Diverged
 
 DIGITS = {"algo": "cafga", "scale": "smoke", "rounds": 8, "eval_every": 4}
 
 
 @pytest.fixture(autouse=True)
 def no_figures(monkeypatch):
-    monkeypatch.setattr("afga_jax.report.curves", lambda run, path: None)
+    monkeypatch.setattr("afga_jax.runs.report.curves", lambda run, path: None)
 
 
 @pytest.fixture(scope="module")
 def programs():
-    return runs.programs("afga")
+    return run_files.programs("afga")
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def config(programs):
 def whole(programs, config, tmp_path_factory):
     """A run that nothing happened to."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("afga_jax.report.curves", lambda run, path: None)
+        patch.setattr("afga_jax.runs.report.curves", lambda run, path: None)
         out = tmp_path_factory.mktemp("whole") / "run"
         return runner.run(config, out, programs=programs)
 
@@ -51,7 +51,7 @@ def stopped(programs, config, tmp_path):
             config.replace(checkpoint_every=2),
             tmp_path / "run",
             programs=programs,
-            display=runs.Interrupting(5),
+            display=run_files.Interrupting(5),
         )
     return tmp_path / "run"
 
@@ -120,12 +120,12 @@ def test_what_may_differ(config, changes, names):
 
 
 def test_more_rounds_are_as_if_they_had_been_meant(finished, config, tmp_path):
-    longer = runs.programs("afga", rounds=12)
+    longer = run_files.programs("afga", rounds=12)
     config = longer.experiment.config
     grown = runner.run(config, finished, programs=longer, resume=True)
     meant = runner.run(config, tmp_path / "meant", programs=longer)
     assert [row["round"] for row in grown.metrics] == [2, 4, 6, 8, 9, 10, 11, 12]
-    runs.assert_same(grown, meant, longer)
+    run_files.assert_same(grown, meant, longer)
 
 
 def test_a_damaged_state_costs_only_rounds(stopped, whole, config, programs, caplog):
@@ -135,7 +135,7 @@ def test_a_damaged_state_costs_only_rounds(stopped, whole, config, programs, cap
     cut.write_bytes(cut.read_bytes()[:-10])
     resumed = runner.run(config, stopped, programs=programs, resume=True)
     assert "going on from round 4" in caplog.text
-    runs.assert_same(resumed, whole, programs)
+    run_files.assert_same(resumed, whole, programs)
 
 
 def test_without_a_whole_state_the_run_is_left_as_it_is(stopped, config, programs):
@@ -145,12 +145,6 @@ def test_without_a_whole_state_the_run_is_left_as_it_is(stopped, config, program
     with pytest.raises(CheckpointError, match="can be read"):
         runner.run(config, stopped, programs=programs, resume=True)
     assert (stopped / "metrics.jsonl").read_bytes() == before
-
-
-def test_without_any_state_the_run_starts_again(stopped, whole, config, programs):
-    shutil.rmtree(stopped / "checkpoints")
-    resumed = runner.run(config, stopped, programs=programs, resume=True)
-    runs.assert_same(resumed, whole, programs)
 
 
 def test_two_programs_in_one_folder(stopped, config, programs):
@@ -187,7 +181,7 @@ def test_divergence_stops_and_keeps_the_last_good_state(tmp_path, config, progra
 
 def test_what_fails_before_the_first_round_leaves_nothing(tmp_path, config, programs):
     config = config.replace(init_from=str(tmp_path / "nowhere"))
-    programs = runs.programs("fedavg", init_from=config.init_from)
+    programs = run_files.programs("fedavg", init_from=config.init_from)
     with pytest.raises(ValueError, match="holds no run"):
         runner.run(programs.experiment.config, tmp_path / "run", programs=programs)
     assert not (tmp_path / "run").exists()
@@ -199,7 +193,7 @@ def digits(tmp_path_factory):
     asked = {"num_seeds": 2, "seed": 3, "per_client": True, "consensus": True}
     config = settings.resolve({**DIGITS, **asked}, dataset="digits").config
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("afga_jax.report.curves", lambda run, path: None)
+        patch.setattr("afga_jax.runs.report.curves", lambda run, path: None)
         return runner.run(config, tmp_path_factory.mktemp("digits") / "run")
 
 
@@ -242,7 +236,7 @@ def test_a_run_starts_from_a_trained_model(digits, tmp_path):
 
 
 def test_hours_follow_the_links():
-    plain, slow = runs.programs(), runs.programs(server_seconds=36.0)
+    plain, slow = run_files.programs(), run_files.programs(server_seconds=36.0)
     assert slow.costs.links.server_seconds == 2 * plain.costs.links.server_seconds == 36
     assert slow.costs.links.client_seconds == 1.8
 

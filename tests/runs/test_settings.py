@@ -5,9 +5,11 @@ import itertools
 
 import pytest
 
+import afga_jax
 from afga_jax import ALGORITHMS, Options
-from afga_jax.config import DATASETS, SCALES, SETTINGS, Config, fields
-from afga_jax.settings import (
+from afga_jax.algorithms import FAMILIES
+from afga_jax.runs.config import DATASETS, SCALES, SETTINGS, Config, fields
+from afga_jax.runs.settings import (
     ROWS,
     SETTING_OF,
     choices,
@@ -162,15 +164,41 @@ def test_an_algorithm_alone_is_compared_fairly():
 
 def test_rows_name_real_fields():
     first = {"algo", "setting", "scale", "dataset", "partition", "model", "clustering"}
+    choices_of = {one.name: one.choices for one in fields()}
+    choices_of |= {"family": FAMILIES, "theory": ("afga", "hafed")}
     for row in (*SETTING_OF, *ROWS):
         assert row.source
         assert set(row.values) <= KNOWN
-        assert set(row.when) <= first
+        assert set(row.when) <= {*first, "family", "theory"}
         Config(**{k: v for k, v in row.values.items() if v is not None})
-        choices_of = {one.name: one.choices for one in fields()}
         for name, wanted in row.when.items():
             wanted = wanted if isinstance(wanted, tuple) else (wanted,)
             assert set(wanted) <= set(choices_of[name]), row
+
+
+@pytest.mark.parametrize(
+    ("server", "relative", "eps", "on_digits"),
+    [
+        (afga_jax.fedamsgrad, "fedamsgrad", 1e-6, 0.01),
+        (afga_jax.fedadam, "fedadam", 1e-3, 0.01),
+        (lambda rate, *_: afga_jax.average(rate), "fedavg", 1e-8, 1.0),
+    ],
+    ids=["amsgrad", "adam", "average"],
+)
+def test_a_new_algorithm_has_the_defaults_of_its_family(
+    server, relative, eps, on_digits, monkeypatch
+):
+    def mine(options):
+        chosen = server(options.server_lr, options.b1, options.b2, options.eps)
+        return afga_jax.compose(options, compute="resampled", server=chosen)
+
+    monkeypatch.setitem(ALGORITHMS, "mine", mine)
+    resolved, known = paper("mine", "2"), paper(relative, "2").config
+    assert resolved.sources["local_lr"] == f"nearest: {relative} on cifar10, AFGA §6"
+    assert resolved.config.eps == known.eps == eps
+    assert resolved.config.local_lr == known.local_lr
+    assert resolved.config.server_lr == known.server_lr
+    assert resolve({"algo": "mine"}, dataset="digits").config.server_lr == on_digits
 
 
 def test_options_that_all_algorithms_share_are_filled_in():

@@ -6,12 +6,12 @@ import types
 
 import pytest
 
-from afga_jax import record
-from afga_jax.config import Config
-from afga_jax.summary import summarise
-from afga_jax.trained import load
-from experiments import grid, runner, sweep, together
-from experiments.interrupts import Interrupted
+from afga_jax.runs import grid, record, runner, together
+from afga_jax.runs.command import Interrupted
+from afga_jax.runs.commands import sweep
+from afga_jax.runs.config import Config
+from afga_jax.runs.load import load
+from afga_jax.runs.summary import summarise
 
 TINY = [
     "--dataset=digits",

@@ -7,15 +7,15 @@ import jax.numpy as jnp
 import pytest
 
 import afga_jax
-import runs
+import run_files
 import toy
-from afga_jax import engine, gradient, memory, record
-from afga_jax.execution import Execution
 from afga_jax.mesh import make_mesh
-from afga_jax.seeds import keys_of
+from afga_jax.rounds.execution import Execution
+from afga_jax.runs import devices, record, runner
+from afga_jax.runs.command import Interrupted
+from afga_jax.training import engine_choice, flops, memory
+from afga_jax.training.seeds import keys_of
 from afga_jax.typing import Batch, Task
-from experiments import engines, runner
-from experiments.interrupts import Interrupted
 
 KEY = jax.random.key(3)
 UNEQUAL = [0] * 4 + [1] * 9 + [2] * 7
@@ -27,7 +27,7 @@ def built(algo="afga", **options):
 
 
 def chosen(algo="afga", execution=Execution(), **options):
-    return engine.choose(built(algo, **options), KEY, execution)[0]
+    return engine_choice.choose(built(algo, **options), KEY, execution)[0]
 
 
 # The rule.
@@ -99,7 +99,7 @@ def test_neither_memory_nor_seeds_nor_processes_change_the_choice(monkeypatch):
     monkeypatch.setattr(memory, "available", lambda: 1.0)
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     assert chosen() == expected
-    several, _ = engine.choose(built(), keys_of(3, 1))
+    several, _ = engine_choice.choose(built(), keys_of(3, 1))
     assert several == expected
 
 
@@ -113,17 +113,17 @@ def test_width_of_a_slot(monkeypatch):
 def test_devices_meet_only_for_gradients_that_are_worth_it(monkeypatch):
     monkeypatch.setattr(jax, "local_device_count", lambda: 4)
     data = toy.clients(100)
-    small, _ = engine.choose(built(), KEY, data=data)
+    small, _ = engine_choice.choose(built(), KEY, data=data)
     assert (small.engine, small.devices) == ("span", 1)
     # Where nobody mixes, devices are all that speaks for the span engine.
-    assert engine.choose(built("fedavg"), KEY, data=data)[0].engine == "dense"
-    large = gradient.Work(operations=2.0**26, bytes=0.0)
-    monkeypatch.setattr(gradient, "count", lambda *_, **__: large)
-    assert engine.choose(built(), KEY, data=data)[0].devices == 4
-    assert engine.choose(built("fedavg"), KEY, data=data)[0].engine == "span"
+    assert engine_choice.choose(built("fedavg"), KEY, data=data)[0].engine == "dense"
+    large = flops.Work(operations=2.0**26, bytes=0.0)
+    monkeypatch.setattr(flops, "count", lambda *_, **__: large)
+    assert engine_choice.choose(built(), KEY, data=data)[0].devices == 4
+    assert engine_choice.choose(built("fedavg"), KEY, data=data)[0].engine == "span"
     narrow = chosen(execution=Execution(slot_width=6))
     assert (narrow.width, narrow.devices) == (6, 2)
-    monkeypatch.setattr(engine, "on_cpu", lambda: False)
+    monkeypatch.setattr(engine_choice, "on_cpu", lambda: False)
     assert (chosen().width, chosen().devices) == (8, 1)
 
 
@@ -140,38 +140,38 @@ def test_a_choice_is_made_again_from_its_record(algo):
 
 
 def test_the_other_engine_of_one_that_was_asked_for():
-    other = engine.alternative(built(), KEY)
+    other = engine_choice.alternative(built(), KEY)
     assert other == chosen(execution=Execution("span")).run
-    assert engine.alternative(built("dsgd"), KEY) is None
-    assert engine.alternative(built("hafed", num_clusters=2), KEY) is None
+    assert engine_choice.alternative(built("dsgd"), KEY) is None
+    assert engine_choice.alternative(built("hafed", num_clusters=2), KEY) is None
 
 
 @pytest.mark.parametrize("asked", ["dense", "span"])
 def test_a_resumed_run_keeps_its_engine(asked, tmp_path, monkeypatch):
-    monkeypatch.setattr("afga_jax.report.curves", lambda run, path: None)
-    experiment = runs.programs("afga").experiment
+    monkeypatch.setattr("afga_jax.runs.report.curves", lambda run, path: None)
+    experiment = run_files.programs("afga").experiment
     monkeypatch.setattr(runner, "from_config", lambda config: experiment)
     config, out = experiment.config, tmp_path / "run"
     against = "another rule" if asked == "dense" else None
-    monkeypatch.setattr(engine, "reason_for_dense", lambda *_: against)
+    monkeypatch.setattr(engine_choice, "reason_for_dense", lambda *_: against)
     with pytest.raises(Interrupted):
-        runner.run(config, out, display=runs.Interrupting(3))
+        runner.run(config, out, display=run_files.Interrupting(3))
     expected = {"engine": "dense"}
     if asked == "span":
         expected = {"engine": "span", "wave_width": 1}
     assert record.read(out).facts["engine"] == expected
     # The rule of a later version may be another.
     monkeypatch.setattr(
-        engine, "reason_for_dense", lambda *_: None if against else "another"
+        engine_choice, "reason_for_dense", lambda *_: None if against else "another"
     )
     runner.run(config, out, resume=True)
     assert record.read(out).facts["engine"] == expected
-    begun = engines.execution_of(config, record.read(out))
+    begun = devices.execution_of(config, record.read(out))
     assert (begun.engine, begun.slot_width) == (asked, expected.get("wave_width"))
 
 
 def test_a_run_that_fits_with_the_other_engine_says_so(tmp_path, monkeypatch):
-    programs = runs.programs("afga", engine="dense")
+    programs = run_files.programs("afga", engine="dense")
     monkeypatch.setattr(programs.trainer, "start", None)
     found = programs.trainer.choose(keys_of(0, 1))
     dense = found.holding(programs.experiment.clients).run
@@ -187,7 +187,7 @@ def test_a_run_that_fits_with_the_other_engine_says_so(tmp_path, monkeypatch):
 
 def test_a_run_that_cannot_fit_is_refused_before_it_is_compiled(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "available", lambda: 1e6)
-    programs = runs.programs("afga")
+    programs = run_files.programs("afga")
     monkeypatch.setattr(programs.trainer, "start", None)
     with pytest.raises(ValueError, match=r"needs about .* but there are 1 MB"):
         runner.run(programs.experiment.config, tmp_path / "run", programs=programs)
@@ -215,7 +215,7 @@ def test_operations_of_products_convolutions_and_loops():
     jax.tree_util.register_static(Data)
     convolution = 2 * (10 * 6 * 4 * 4) * (2 * 3 * 3)
     products = 2 * 10 * 7 * (6 * 4 * 4) + 5 * 2 * 10 * 7 * 7
-    found = gradient.count(Task(init, loss), Data())
+    found = flops.count(Task(init, loss), Data())
     # Three times, with the way back; the view and the sum are all that is left.
     assert found.operations / 3 - convolution - products == 10 * 6 * 16 + 1
     assert found.bytes >= 4 * 10 * (2 * 36 + 6 * 16 + 7)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import toy
-from afga_jax import Batch, evaluate
+from afga_jax import Batch
+from afga_jax.training.evaluate import evaluate
 
 TASK = toy.logistic(norm=True)
 

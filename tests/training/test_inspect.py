@@ -6,7 +6,7 @@ import pytest
 
 import afga_jax
 import toy
-from afga_jax import measure
+from afga_jax.training import inspect
 
 KEY = jax.random.key(3)
 DATA = toy.clients(6, sizes=[3, 4, 5, 6, 7, 8])
@@ -19,7 +19,7 @@ def inspected(name, **options):
     step = jax.jit(algorithm.round)
     state, _ = step(KEY, algorithm.init(KEY), DATA)
     found = jax.jit(
-        lambda state: measure.inspect_round(
+        lambda state: inspect.inspect_round(
             algorithm, KEY, state, DATA, local_global=True
         )
     )(state)
@@ -79,7 +79,7 @@ def test_the_worst_tenth():
     task = toy.logistic()
     params, stats = task.init(KEY)
     data = toy.clients(21, samples=5)
-    found = jax.jit(lambda p: measure.each_client(task, p, stats, data))(params)
+    found = jax.jit(lambda p: inspect.each_client(task, p, stats, data))(params)
     each = [
         float(task.loss(params, stats, data.full(i), KEY, False)[1][1]["accuracy"])
         for i in range(21)
@@ -99,4 +99,4 @@ def test_the_worst_tenth():
 def test_rounds_without_such_a_moment_are_refused(name, options, message):
     algorithm = afga_jax.build(name, toy.logistic(), num_clients=6, **options)
     with pytest.raises(ValueError, match=message):
-        measure.check_inspectable(algorithm)
+        inspect.check_inspectable(algorithm)

@@ -8,13 +8,13 @@ import pytest
 
 import afga_jax
 import toy
-from afga_jax import engine, memory
-from afga_jax.memory import Run
-from afga_jax.seeds import keys_of, seeded_init
+from afga_jax.training import engine_choice, memory
+from afga_jax.training.memory import Footprint
+from afga_jax.training.seeds import keys_of, seeded_init
 
 MEGA = 10**6
-DENSE = Run("dense", clients=100, rows=100, active=5, uploads=5, model=MEGA)
-SPAN = Run("span", clients=100, rows=20, active=5, uploads=4, model=MEGA)
+DENSE = Footprint("dense", clients=100, rows=100, active=5, uploads=5, model=MEGA)
+SPAN = Footprint("span", clients=100, rows=20, active=5, uploads=4, model=MEGA)
 PROGRAMS = SPAN.total - SPAN.models
 
 
@@ -93,7 +93,7 @@ def test_the_state_is_counted_as_it_is(name, options):
     given = {"num_clients": 8, "active": 4, "local_steps": 2, **options}
     algorithm = afga_jax.build(name, toy.logistic(), **given)
     keys = keys_of(0, 3)
-    choice, _ = engine.choose(algorithm, keys)
+    choice, _ = engine_choice.choose(algorithm, keys)
     state = jax.eval_shape(seeded_init(algorithm.init), keys)
     run = dataclasses.replace(choice.run, seeds=1, devices=1)
     assert 3 * run.state == memory.bytes_of(state)

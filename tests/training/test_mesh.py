@@ -9,10 +9,11 @@ from jax.sharding import AbstractMesh
 
 import afga_jax
 import toy
-from afga_jax import kernels, placement
-from afga_jax.config import Config, differences
+from afga_jax.gossip import kernels
 from afga_jax.mesh import make_mesh
-from experiments import cores
+from afga_jax.runs import devices
+from afga_jax.runs.config import Config, differences
+from afga_jax.training import placement
 
 KEY = jax.random.key(1)
 
@@ -30,7 +31,7 @@ def test_a_mesh_that_cannot_be_read(text, message):
     with pytest.raises(ValueError, match=message):
         Config(mesh=text)
     with pytest.raises(ValueError, match=message):
-        cores.wanted({"mesh": text})
+        devices.wanted({"mesh": text})
 
 
 def test_a_mesh_that_does_not_fit():
@@ -49,10 +50,10 @@ def test_a_mesh_that_does_not_fit():
 
 
 def test_devices_that_a_mesh_asks_for():
-    assert cores.wanted({"mesh": "seeds:2,clients:4"}) == 8
-    assert cores.wanted({"mesh": "clients:8", "cpu_devices": 2}) == 2
-    assert cores.wanted({}) is None
-    assert cores.mesh_of(Config()) is None
+    assert devices.wanted({"mesh": "seeds:2,clients:4"}) == 8
+    assert devices.wanted({"mesh": "clients:8", "cpu_devices": 2}) == 2
+    assert devices.wanted({}) is None
+    assert devices.mesh_of(Config()) is None
     assert not differences(Config(mesh="clients:2"), Config())
 
 

@@ -9,8 +9,8 @@ import pytest
 import afga_jax
 import toy
 from afga_jax import Execution
-from afga_jax.seeds import keys_of
-from afga_jax.update_rows import over_clients
+from afga_jax.rounds.update_rows import over_clients
+from afga_jax.training.seeds import keys_of
 
 KEY = jax.random.key(5)
 OPTIONS = {"num_clients": 8, "active": 3, "local_steps": 2}

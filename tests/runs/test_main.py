@@ -1,0 +1,87 @@
+"""`afga`: every experiment by its name, quickly listed, and named as it was started."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from afga_jax.runs import main, record
+from afga_jax.runs.progress import Display
+
+ROOT = Path(__file__).parents[2]
+EXPERIMENTS = {path.stem for path in (ROOT / "experiments").glob("[a-z]*.py")}
+
+
+def afga(capsys, *words):
+    with pytest.raises(SystemExit) as end:
+        main.main(words)
+    return end.value.code, *capsys.readouterr()
+
+
+def test_it_is_installed():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["project"]["scripts"] == {"afga": "afga_jax.runs.main:main"}
+
+
+def test_every_experiment_is_a_command():
+    assert set(main.COMMANDS) == EXPERIMENTS
+
+
+def test_commands_are_listed(capsys):
+    pages = [afga(capsys, *words)[1] for words in ([], ["--help"])]
+    assert pages[0] == pages[1]
+    usage, _, *lines = pages[0].splitlines()
+    assert usage.startswith("usage: afga COMMAND")
+    assert [line.split()[0] for line in lines] == list(main.COMMANDS)
+
+
+def test_an_unknown_command_is_one_line(capsys):
+    code, output, errors = afga(capsys, "sweeep", "--algo=afga")
+    assert (code, output) == (2, "")
+    assert errors == "error: 'sweeep' is not a command; did you mean 'sweep'?\n"
+
+
+@pytest.mark.parametrize("name", main.COMMANDS)
+def test_help_of_each_names_the_way_it_was_started(name, capsys):
+    code, page, _ = afga(capsys, name, "--help")
+    assert code == 0
+    assert f"    afga {name}" in page
+    assert "python -m" not in page
+    with pytest.raises(SystemExit):
+        main.start(name, [f"python -m experiments.{name}", "--help"])
+    other = capsys.readouterr().out
+    assert f"    python -m experiments.{name}" in other
+    assert other.replace(f"python -m experiments.{name}", f"afga {name}") == page
+
+
+@pytest.mark.parametrize("name", ["digits", "synthetic"])
+def test_it_trains(name, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("afga_jax.runs.report.curves", lambda run, path: None)
+    given = ["--scale=smoke", "--rounds=1", "--hidden=8", "--nocompile_cache"]
+    code, output, errors = afga(capsys, name, *given, f"--out={tmp_path / 'run'}")
+    assert code == 0, errors
+    assert output.splitlines()[-1].startswith("final ")
+    assert record.read(tmp_path / "run").summary["finished"]
+
+
+@pytest.mark.parametrize("program", ["afga digits", "python -m experiments.digits"])
+def test_how_to_go_on_is_said_as_it_was_started(program, tmp_path, capsys, monkeypatch):
+    def press(display, config, facts, folder, done):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Display, "begin", press)
+    out = tmp_path / "a run"
+    given = ["--scale=smoke", "--nocompile_cache", f"--out={out}"]
+    with pytest.raises(SystemExit) as end:
+        main.start("digits", [program, *given])
+    assert end.value.code == 130
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == f"stopped at once; go on with: {program} --resume --out='{out}'"
+
+
+def test_errors_name_commands_as_they_are_started(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("AFGA_CACHE_DIR", str(tmp_path / "cache"))
+    given = ["--dataset=mnist", "--offline", f"--data_dir={tmp_path}", "--scale=smoke"]
+    code, _, errors = afga(capsys, "mnist", *given, "--nocompile_cache")
+    assert code == 1
+    assert "`afga data fetch mnist`" in errors
