@@ -1,11 +1,23 @@
 # On a fresh clone all of these create .venv first and install the package into it, with
 # the versions that were tested: `make demo` compares three algorithms on built-in data,
-# `make test` runs the tests but for the slow ones.
+# `make check` runs in a minute what a change of the round breaks first, `make test` the
+# tests but for the slow ones.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test slow notebooks lint types docs wheel install clean
+.PHONY: demo check test slow notebooks lint types docs wheel install clean
+
+# The papers' boxes, identities, the generated family, mixing, span engine, server step, and
+# one case on two devices. Where both engines agree the family says; the cases are in test.
+CHECK := tests/algorithms/test_reference.py tests/properties/test_identities.py \
+	tests/properties/test_generated.py tests/gossip tests/optimizers \
+	tests/rounds/test_span.py tests/training/test_two_devices.py \
+	--deselect tests/rounds/test_span.py::test_same_numbers_as_the_dense_engine
+
+check: install
+	$(BIN)/ruff check .
+	$(BIN)/python -m pytest -n 2 -q -m "not slow" $(CHECK)
 
 test: install
 	$(BIN)/ruff check .

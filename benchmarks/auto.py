@@ -23,15 +23,15 @@ from typing import NamedTuple
 import jax
 
 import afga_jax
-from afga_jax import engine, gradient
 from afga_jax.algorithms import FederatedAlgorithm
 from afga_jax.data import Clients
-from afga_jax.execution import Execution
+from afga_jax.rounds.execution import Execution
+from afga_jax.runs import devices
+from afga_jax.training import engine_choice, flops
 from afga_jax.typing import Task
 from benchmarks import auto_report
 from benchmarks.ours import memory
 from benchmarks.problem import task_and_data
-from experiments import cores
 
 RESULTS = pathlib.Path(__file__).parent / "results"
 # Clients that compute at a step, and local steps, by the number of clients.
@@ -75,7 +75,7 @@ def main() -> None:
     parser.add_argument("--least", type=float, default=0.3, help="seconds of a lap")
     parser.add_argument("--most", type=float, default=10, help="seconds of a round")
     args = parser.parse_args()
-    cores.use()
+    devices.use()
     grid = itertools.product(("mlp-100", "cnn"), SCALES, VARIANTS)
     cells = [Cell(*one) for one in grid]
     path = RESULTS / "auto.json"
@@ -104,8 +104,8 @@ def compared(cell: Cell, least: float, most: float) -> dict:
     """
     task, clients, _ = task_and_data(cell.model, cell.num_clients, "overlap")
     key, algorithm = jax.random.key(0), built(cell, task)
-    choice, _ = engine.choose(algorithm, key, data=clients)
-    choice = choice.holding(clients, gradient.count(task, clients))
+    choice, _ = engine_choice.choose(algorithm, key, data=clients)
+    choice = choice.holding(clients, flops.count(task, clients))
     runs = [choice.run] if choice.other is None else [choice.run, choice.other]
     row = {"auto": choice.engine, "reason": choice.reason}
     row["predicted bytes"] = {run.engine: run.rounds for run in runs}

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import jax
 
-from afga_jax.client_blocks import can_be_split, split
-from afga_jax.execution import Execution
 from afga_jax.mesh import CLIENTS, make_mesh
-from afga_jax.placement import placement
+from afga_jax.rounds.client_blocks import can_be_split, split
+from afga_jax.rounds.execution import Execution
+from afga_jax.training.placement import placement
 
 _NAMES = ("all-gather", "all-reduce", "all-to-all", "collective-permute")
 _NAMES += ("reduce-scatter",)

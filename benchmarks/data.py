@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from afga_jax import data
-from afga_jax.data import partition, shakespeare
+from afga_jax.data import partition
+from afga_jax.data.text import shakespeare
 
 NUM_SAMPLES, NUM_CLASSES = 50_000, 10
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from afga_jax.data import archives, cache, catalog, prepared, sources
+from afga_jax.data.store import archives, cache, catalog, prepared, sources
 
 SPEC = catalog.find("cifar10")
 TARGETS = {

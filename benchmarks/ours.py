@@ -15,8 +15,9 @@ import numpy as np
 import optax
 
 import afga_jax
-from afga_jax import data, reach
-from afga_jax.evaluate import evaluate
+from afga_jax import data
+from afga_jax.rounds import needed
+from afga_jax.training.evaluate import evaluate
 from benchmarks.problem import problem
 
 
@@ -90,7 +91,7 @@ def memory(*, reset: bool = False) -> float:
 
 def _compute_all() -> None:
     """Turns reach off, for the figure of the kernels alone; no user needs that."""
-    reach.needed = lambda *_, **__: None
+    needed.mask = lambda *_, **__: None
 
 
 def serve(requests, answers) -> None:

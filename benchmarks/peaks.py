@@ -14,7 +14,7 @@ import sys
 import jax
 
 import afga_jax
-from afga_jax import gradient, memory
+from afga_jax.training import flops, memory
 from benchmarks.measure import device_flags
 from benchmarks.ours import memory as peak
 from benchmarks.problem import problem
@@ -71,7 +71,7 @@ def measured(model, algorithm, num_clients, active, devices, options) -> dict:
         state, info = trainer.run(key, state, clients, 1)
     jax.block_until_ready((state, info))
     found = peak() - before
-    choice = trainer.choice.holding(clients, gradient.count(task, clients))
+    choice = trainer.choice.holding(clients, flops.count(task, clients))
     predicted = 1e-9 * (choice.run.total - memory.bytes_of(clients))
     figures = [round(predicted, 2), round(found, 2)]
     return {"engine": choice.engine, "devices": choice.devices, "gigabytes": figures}

@@ -9,7 +9,7 @@ import afga_jax
 from afga_jax import data, models
 from afga_jax.algorithms import FederatedAlgorithm
 from afga_jax.data import Clients, Dataset
-from afga_jax.execution import Execution
+from afga_jax.rounds.execution import Execution
 from afga_jax.typing import Task
 
 BATCH = 50

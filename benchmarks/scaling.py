@@ -16,9 +16,10 @@ import jax
 import numpy as np
 
 import afga_jax
-from afga_jax import data, memory, models
+from afga_jax import data, models
+from afga_jax.runs.devices import use
+from afga_jax.training import memory
 from benchmarks import collectives
-from experiments import cores
 
 SHAPE, CLASSES, SAMPLES = (28, 28, 1), 10, 4
 _KINDS = ("collective-permute", "all-reduce", "reduce-scatter", "all-gather")
@@ -31,7 +32,7 @@ def main() -> None:
     parser.add_argument("--active", type=int, default=8)
     args = parser.parse_args()
     counts = [int(count) for count in args.devices.split(",")]
-    cores.use(max(counts))
+    use(max(counts))
     print(f"MLP 784-100-{CLASSES}, N={args.num_clients}, M={args.active}")
     for name, options in {
         "ring": {"algorithm": "afga"},

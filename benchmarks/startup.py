@@ -30,20 +30,20 @@ def child(programs: str) -> dict[str, float]:
     """One start; seconds since the process began, and CPU seconds."""
     import jax
 
-    from afga_jax.checkpoint import Checkpoints
-    from afga_jax.experiment import from_config
-    from afga_jax.settings import resolve
-    from experiments import cores, engines, runner
-    from experiments.programs import Programs
-    from experiments.training import Training
+    from afga_jax.runs import devices, runner
+    from afga_jax.runs.checkpoint import Checkpoints
+    from afga_jax.runs.experiment import from_config
+    from afga_jax.runs.loop import Training
+    from afga_jax.runs.programs import Programs
+    from afga_jax.runs.settings import resolve
 
-    cores.use()
+    devices.use()
     seconds = {"import": _since_start()}
     given = {"algo": _ALGO.value, "scale": "small", "dataset": _DATASET.value}
     config = resolve(given).config
     runner.keep_programs(config)
     jax.config.update("jax_compilation_cache_dir", programs)
-    compiled = Programs(from_config(config), engines.execution_of(config))
+    compiled = Programs(from_config(config), devices.execution_of(config))
     training = Training(config, compiled)
     seconds["build"] = _since_start()
     training.start()
