@@ -58,8 +58,8 @@ class Options:
       local_lr: η_l.
       momentum: Of the local optimizer `momentum`.
       weight_decay: Of the named local optimizers.
-      server_optimizer: An optax transformation on the mean delta, in place of the
-        algorithm's own.
+      server_optimizer: Any optax optimizer, such as `optax.adam(1e-2)`, in place of the
+        algorithm's own; it is given the pseudo-gradient −Δ.
       server_lr: η.
       eps: ε (τ of FedAdam and its like).
       b1: β₁.

@@ -1,9 +1,9 @@
-"""What the server does with the mean delta: optax transformations.
+"""How the server steps: ordinary optax optimizers on the pseudo-gradient.
 
-Δ is the mean change of the uploading clients' models, so it points *downhill*: updates
-are positive, where optax's own optimizers negate a gradient. They compose with optax
-(`chain`, schedules, `inject_hyperparams`), but mind that sign: `add_decayed_weights` in
-front of one of these would grow the weights; use a negative rate there.
+With Δ the aggregated delta of the uploading clients, the server's optimizer is given
+the pseudo-gradient g = −Δ, as in FedOpt, and its updates are added to the model. So any
+optax optimizer is a server's as it is, and these compose with all of optax: `chain`,
+`clip_by_global_norm`, `add_decayed_weights`, schedules, `inject_hyperparams`.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ Rate: TypeAlias = Array | float | Callable[[Array], Array | float]
 
 
 class MomentState(NamedTuple):
-    """Moments of the mean delta.
+    """Moments of the pseudo-gradient.
 
     Attributes:
       count: Updates so far.
@@ -36,7 +36,7 @@ class MomentState(NamedTuple):
 
 
 def average(learning_rate: Rate = 1.0) -> optax.GradientTransformation:
-    """FedAvg's server: x += η·Δ."""
+    """FedAvg's server: x −= η·g, which is x += η·Δ."""
     _check_rate(learning_rate)
     return _scaled(optax.identity(), learning_rate)
 
@@ -50,15 +50,15 @@ def fedamsgrad(
     eps_inside: bool = True,
     bias_correction: bool = False,
 ) -> optax.GradientTransformation:
-    """AMSGrad on the mean delta, as the AFGA and HA-Fed papers have it.
+    """AMSGrad on the pseudo-gradient, as the AFGA and HA-Fed papers have it.
 
-        m ← β₁m + (1−β₁)Δ,  v ← β₂v + (1−β₂)Δ²,  v̂ ← max(v̂, v),  x += η·m/√(v̂+ε)
+        m ← β₁m + (1−β₁)g,  v ← β₂v + (1−β₂)g²,  v̂ ← max(v̂, v),  x −= η·m/√(v̂+ε)
 
-    There is no bias correction: `optax.amsgrad` corrects m and v before the maximum and
-    is another algorithm. With both its corrections off, `eps=0` and `eps_root=ε` it
-    gives the same numbers with the opposite sign.
+    The papers write it with Δ = −g and x += η·m/√(v̂+ε): the same numbers. There is no
+    bias correction: `optax.amsgrad` corrects m and v before the maximum and is another
+    algorithm; with both its corrections off, `eps=0` and `eps_root=ε` it is this one.
 
-    Symbols: η `learning_rate`, β₁ `b1`, β₂ `b2`, ε `eps`, Δ the update passed in.
+    Symbols: η `learning_rate`, β₁ `b1`, β₂ `b2`, ε `eps`, g the gradient passed in.
 
     Args:
       learning_rate: A number or an optax schedule over server updates.
@@ -71,8 +71,8 @@ def fedamsgrad(
     >>> server = fedamsgrad(0.1)
     >>> state = server.init(jnp.zeros(2))
     >>> updates, state = server.update(jnp.array([1.0, -2.0]), state)
-    >>> print(updates.round(3))  # 0.1·0.1Δ/√(0.01Δ²+ε): the sign of Δ, no minus
-    [ 0.1 -0.1]
+    >>> print(updates.round(3))  # −0.1·0.1g/√(0.01g²+ε)
+    [-0.1  0.1]
 
     Reference: Wang, Lin and Chen, Communication-efficient adaptive federated learning,
     2022; AFGA, Algorithm 1, lines 19–22.
@@ -86,7 +86,7 @@ def fedamsgrad(
         b1,
         b2,
         eps,
-        accumulate=lambda v, d: b2 * v + (1 - b2) * d * d,
+        accumulate=lambda v, g: b2 * v + (1 - b2) * g * g,
         maximum=jnp.maximum,
         step=step,
         bias_correction=bias_correction,
@@ -99,7 +99,7 @@ def fedams(
     b2: Array | float = 0.99,
     eps: Array | float = 1e-8,
 ) -> optax.GradientTransformation:
-    """FedAMS: v̂ ← max(v̂, v, ε), x += η·m/√v̂.
+    """FedAMS: v̂ ← max(v̂, v, ε), x −= η·m/√v̂.
 
     Symbols and arguments as `fedamsgrad`. Reference: Wang, Lin and Chen, 2022.
     """
@@ -108,7 +108,7 @@ def fedams(
         b1,
         b2,
         eps,
-        accumulate=lambda v, d: b2 * v + (1 - b2) * d * d,
+        accumulate=lambda v, g: b2 * v + (1 - b2) * g * g,
         maximum=lambda old, v: jnp.maximum(jnp.maximum(old, v), eps),
         step=lambda m, v: m / jnp.sqrt(v),
     )
@@ -120,12 +120,12 @@ def fedadam(
     b2: Array | float = 0.99,
     eps: Array | float = 1e-3,
 ) -> optax.GradientTransformation:
-    """FedAdam: v ← β₂v + (1−β₂)Δ², x += η·m/(√v+τ), v₀ = τ².
+    """FedAdam: v ← β₂v + (1−β₂)g², x −= η·m/(√v+τ), v₀ = τ².
 
     Symbols: τ `eps`, the others as `fedamsgrad`. No bias correction. Reference: Reddi
     et al., Adaptive federated optimization, 2020; their τ is 1e-3, HA-Fed's 1e-8.
     """
-    return _reddi(learning_rate, b1, b2, eps, lambda v, d: b2 * v + (1 - b2) * d * d)
+    return _reddi(learning_rate, b1, b2, eps, lambda v, g: b2 * v + (1 - b2) * g * g)
 
 
 def fedyogi(
@@ -134,10 +134,10 @@ def fedyogi(
     b2: Array | float = 0.99,
     eps: Array | float = 1e-3,
 ) -> optax.GradientTransformation:
-    """FedYogi: v ← v − (1−β₂)Δ²·sign(v−Δ²), the rest as `fedadam`."""
+    """FedYogi: v ← v − (1−β₂)g²·sign(v−g²), the rest as `fedadam`."""
 
-    def accumulate(v, d):
-        return v - (1 - b2) * d * d * jnp.sign(v - d * d)
+    def accumulate(v, g):
+        return v - (1 - b2) * g * g * jnp.sign(v - g * g)
 
     return _reddi(learning_rate, b1, b2, eps, accumulate)
 
@@ -145,8 +145,8 @@ def fedyogi(
 def fedadagrad(
     learning_rate: Rate, b1: Array | float = 0.0, eps: Array | float = 1e-3
 ) -> optax.GradientTransformation:
-    """FedAdagrad: v ← v + Δ², the rest as `fedadam`; Reddi et al. use β₁ = 0."""
-    return _reddi(learning_rate, b1, 0.0, eps, lambda v, d: v + d * d)
+    """FedAdagrad: v ← v + g², the rest as `fedadam`; Reddi et al. use β₁ = 0."""
+    return _reddi(learning_rate, b1, 0.0, eps, lambda v, g: v + g * g)
 
 
 def _reddi(learning_rate, b1, b2, eps, accumulate) -> optax.GradientTransformation:
@@ -176,7 +176,7 @@ def _adaptive(
 ) -> optax.GradientTransformation:
     """What all adaptive servers share.
 
-        m ← β₁m + (1−β₁)Δ,  v ← accumulate(v, Δ),  v̂ ← maximum(v̂, v),  x += η·step(m, v̂)
+        m ← β₁m + (1−β₁)g,  v ← accumulate(v, g),  v̂ ← maximum(v̂, v),  x −= η·step(m, v̂)
 
     Without a maximum, v̂ is v and is not stored.
     """
@@ -185,17 +185,17 @@ def _adaptive(
     checks.number("b2", b2, at_least=0, below=1, fix="0.99 is usual")
     checks.number("eps", eps, above=0, fix="the papers sweep 1e-10 ... 1e-4")
 
-    def init(delta):
-        zeros = optax.tree.zeros_like(delta)
-        square = jax.tree.map(start, delta)
+    def init(params):
+        zeros = optax.tree.zeros_like(params)
+        square = jax.tree.map(start, params)
         largest = zeros if maximum else ()
         return MomentState(jnp.zeros((), jnp.int32), zeros, square, largest)
 
-    def update(delta, state, params=None):
+    def update(gradient, state, params=None):
         del params
         count = state.count + 1
-        mean = jax.tree.map(lambda m, d: b1 * m + (1 - b1) * d, state.mean, delta)
-        square = jax.tree.map(accumulate, state.square, delta)
+        mean = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g, state.mean, gradient)
+        square = jax.tree.map(accumulate, state.square, gradient)
         mean_hat, largest = mean, square
         if bias_correction:
             mean_hat = optax.tree.bias_correction(mean, b1, count)
@@ -210,9 +210,7 @@ def _adaptive(
 
 
 def _scaled(transformation, learning_rate) -> optax.GradientTransformation:
-    return optax.chain(
-        transformation, optax.scale_by_learning_rate(learning_rate, flip_sign=False)
-    )
+    return optax.chain(transformation, optax.scale_by_learning_rate(learning_rate))
 
 
 def _check_rate(learning_rate) -> None:

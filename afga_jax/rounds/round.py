@@ -1,10 +1,10 @@
 """The heart: one round of federated learning, the same for every algorithm.
 
 An algorithm is a `Recipe` of four choices: who takes part, how a client steps, who
-mixes with whom, and what the server does with the mean change. The round reads them:
+mixes with whom, and how the server steps. The round reads them:
 
     plan → everybody starts from x_r → local steps (gradient, correct, step, gossip)
-         → mean change Δ of the uploading clients → server step → x_{r+1}
+         → aggregated delta Δ of the uploading clients → server step on −Δ → x_{r+1}
 
 Two engines run the local steps: `dense` keeps everybody's model as one pytree with a
 leading axis of clients, `span` keeps only increments and needs a schedule.

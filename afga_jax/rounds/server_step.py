@@ -58,9 +58,10 @@ def apply(
     moved = trees.weighted_sum(real / num_clients, changed)
     control = jax.tree.map(jnp.add, state.control, moved)
 
-    direction = recipe.correction.aggregate(delta, control)
+    delta = recipe.correction.aggregate(delta, control)
+    pseudo_gradient = jax.tree.map(jnp.negative, delta)
     optimizer = cast(optax.GradientTransformation, recipe.server)
-    updates, server = optimizer.update(direction, state.server, state.params)
+    updates, server = optimizer.update(pseudo_gradient, state.server, state.params)
     state = dataclasses.replace(
         state,
         params=optax.apply_updates(state.params, updates),
