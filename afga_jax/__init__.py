@@ -14,7 +14,8 @@ from afga_jax.algorithms import (
 )
 from afga_jax.gossip import kernels, mixing, topology
 from afga_jax.gossip.kernels import gossip
-from afga_jax.optimizers import corrections, server
+from afga_jax.optimizers import aggregators, corrections, server
+from afga_jax.optimizers.aggregators import Aggregator, AggregatorState
 from afga_jax.optimizers.server import (
     average,
     fedadagrad,
@@ -38,6 +39,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ALGORITHMS",
+    "Aggregator",
+    "AggregatorState",
     "Batch",
     "ClientData",
     "Execution",
@@ -48,6 +51,7 @@ __all__ = [
     "RoundInfo",
     "Task",
     "Trainer",
+    "aggregators",
     "average",
     "build",
     "clustering",

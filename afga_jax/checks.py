@@ -33,6 +33,13 @@ def number(
     """
     if not is_concrete(value):
         return
+    if np.ndim(value):
+        # One for each client: the first that is wrong is named.
+        limits = {"above": above, "at_least": at_least}
+        limits |= {"below": below, "at_most": at_most}
+        for client, own in enumerate(np.asarray(value)):
+            number(f"{name}[{client}]", own, **limits, fix=fix)
+        return
     value = float(value)
     bounds = [
         (above, "> ", above is None or value > above),
@@ -120,7 +127,7 @@ def did_you_mean(
 
 
 def is_concrete(value: Any) -> bool:
-    """True for a number or an array of one, false for a traced value or a schedule."""
+    """True for a number or an array, false for a traced value or a schedule."""
     if isinstance(value, jax.core.Tracer):
         return False
     return isinstance(value, numbers.Real | np.ndarray | np.generic | jax.Array)

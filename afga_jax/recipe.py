@@ -6,6 +6,8 @@ import optax
 from flax import struct
 
 from afga_jax.gossip.mixing import Mixing
+from afga_jax.optimizers import aggregators
+from afga_jax.optimizers.aggregators import Aggregator, AggregatorState
 from afga_jax.optimizers.client import LocalOptimizer
 from afga_jax.optimizers.corrections import Correction, Steps
 from afga_jax.population.clustering import Clustering
@@ -21,14 +23,19 @@ class Recipe(NamedTuple):
       participation: Who computes at each local step and who uploads.
       order: Which clusters take part in which cycle.
       optimizer: How a client steps.
-      correction: What it adds to its gradient.
+      correction: What a client adds to its gradient.
       mixing: Who mixes with whom, when.
-      server: What is done with the mean change; None: no server, models persist.
-      mix_first: x ← Wx + step instead of x ← W(x + step).
-      weighting: Of the uploads of a cluster, `uniform` or by data `size`.
-      cluster_weighting: Of the clusters' means, `uniform` or by clients, `size`.
-      pooled: One client holds the data of all.
-      full_batch: A step sees a client's whole data.
+      server: The server's optimizer, which is given the pseudo-gradient −Δ; None: there
+        is no server, and models persist.
+      aggregator: How the uploaded deltas become one, Δ.
+      keep_optimizer: Whether a client's local optimizer keeps its state from round to
+        round; otherwise it starts anew in each.
+      mix_first: Whether x ← Wx + step instead of x ← W(x + step).
+      weighting: How uploads of a cluster are weighted, `uniform` or by data `size`.
+      cluster_weighting: How clusters are weighted, `uniform` or by number of clients,
+        `size`.
+      pooled: Whether one client holds the data of all.
+      full_batch: Whether a step sees a client's whole data.
     """
 
     clustering: Clustering
@@ -38,6 +45,8 @@ class Recipe(NamedTuple):
     correction: Correction
     mixing: Mixing
     server: optax.GradientTransformation | None
+    aggregator: Aggregator = aggregators.mean()
+    keep_optimizer: bool = False
     mix_first: bool = False
     weighting: str = "uniform"
     cluster_weighting: str = "uniform"
@@ -49,9 +58,9 @@ class Model(NamedTuple):
     """What a client holds and mixes.
 
     Attributes:
-      params: Trained by gradients.
-      stats: Model state that is not (BatchNorm statistics).
-      shared: What the local optimizer declares mixed.
+      params: Parameters, which gradients train.
+      stats: Model state that gradients do not train (BatchNorm statistics).
+      shared: The part of the local optimizer's state that is mixed.
     """
 
     params: PyTree
@@ -63,7 +72,8 @@ class Memory(NamedTuple):
     """What a client keeps to itself.
 
     Attributes:
-      optimizer: The local optimizer's state.
+      optimizer: The local optimizer's state; it outlives the round where the recipe
+        says so.
       control: The correction's vector, which outlives the round.
       steps: What the client has done in this round.
     """
@@ -84,8 +94,12 @@ class FederatedState:
       server: The server optimizer's state.
       control: The mean of the clients' controls.
       controls: Each client's control, `[N, ...]`.
+      optimizers: Each client's local optimizer state, `[N, ...]`, where the recipe
+        keeps it; () otherwise.
+      aggregator: What the aggregator remembers; its clients' part is `[N, ...]`.
       clients: Models and memories that persist, `[N, ...]`; () with a server.
-      numbers: Learning rates and the like: traced, so that a sweep compiles once.
+      numbers: Learning rates and the like: traced, so that a sweep compiles once. A
+        number for each client is `[N]`.
     """
 
     round: Array
@@ -94,6 +108,8 @@ class FederatedState:
     server: PyTree
     control: PyTree
     controls: PyTree
+    optimizers: PyTree
+    aggregator: AggregatorState
     clients: PyTree
     numbers: dict[str, Array]
 
@@ -104,12 +120,14 @@ class RoundInfo(NamedTuple):
     Attributes:
       loss: Mean training loss over the needed gradients, before each step.
       metrics: The task's metrics, likewise.
-      delta_norm: ‖Δ‖₂ of the mean change (without a server: of the mean model).
+      delta_norm: ‖Δ‖₂ of the aggregated delta; without a server, of the mean model's.
       spread: Weighted mean of ‖Δᵢ − Δ‖² over the uploads.
-      gradients: Gradients that a deployment would compute.
-      needed: Those of them that reach the server; only these are computed here.
-      uploads: Changes uploaded.
-      idle_uploads: Uploads that no gradient has reached: zero but for rounding.
+      gradients: Number of gradients that a deployment would compute.
+      needed: Number of those that reach the server; only these are computed here.
+      uploads: Number of deltas that were uploaded.
+      idle_uploads: Number of uploads that no gradient has reached: zero but for
+        rounding.
+      aggregation: What the aggregator says of the round, by name.
     """
 
     loss: Array
@@ -120,3 +138,4 @@ class RoundInfo(NamedTuple):
     needed: Array
     uploads: Array
     idle_uploads: Array
+    aggregation: dict[str, Array]

@@ -15,7 +15,7 @@ import toy
 from afga_jax import data
 from afga_jax.data.partition.assignment import stored
 from afga_jax.mesh import make_mesh
-from afga_jax.optimizers import corrections
+from afga_jax.optimizers.aggregators import Aggregator, AggregatorState
 from afga_jax.rounds.client_blocks import can_be_split, split
 from afga_jax.rounds.execution import Execution
 from afga_jax.training import engine_choice, memory, trainer
@@ -31,11 +31,37 @@ TWO = {"num_clusters": 2, **SOME}
 
 def normalised(options):
     """FedAvg whose uploads are scaled by all uploads' numbers of gradients."""
-    scaled = corrections.none()._replace(
-        scale=lambda weights, counts: weights @ counts / jnp.maximum(counts, 1)
-    )
+
+    def apply(key, deltas, weights, state, ids, *, steps):
+        factors = weights @ steps / jnp.maximum(steps, 1)
+        return (weights * factors) @ deltas, state, {}
+
+    scaled = Aggregator(lambda params: AggregatorState(), apply, uses_steps=True)
     server = afga_jax.average(options.server_lr)
-    return afga_jax.compose(options, compute="fixed", server=server, correction=scaled)
+    return afga_jax.compose(options, compute="fixed", server=server, aggregator=scaled)
+
+
+def remembering(options):
+    """AFGA with momentum that persists, a median, and errors that clients keep."""
+
+    def apply(key, deltas, weights, state, ids):
+        wanted = deltas + state.clients
+        sent = jnp.where(jnp.abs(wanted) > 0.1, wanted, 0)
+        real = jnp.where(weights[:, None] > 0, sent, jnp.nan)
+        kept = state._replace(server=state.server + 1, clients=wanted - sent)
+        return jnp.nanmedian(real, axis=0), kept, {"rounds": kept.server}
+
+    def init(params):
+        return AggregatorState(jnp.zeros(()), jnp.zeros_like(params))
+
+    return afga_jax.compose(
+        options,
+        compute="resampled",
+        topology="ring",
+        server=afga_jax.fedamsgrad(options.server_lr),
+        aggregator=Aggregator(init, apply),
+        keep_optimizer=True,
+    )
 
 
 # What the devices exchange differs: neighbours' rows, means, matrices, nothing.
@@ -55,6 +81,8 @@ CASES = {
     "hafed_active": ("hafed_active", {**TWO, "mix_every": 2}),
     "fedcluster": ("fedcluster", {**STEPS, "participation": 0.5, "num_clusters": 2}),
     "scaffold": ("scaffold", {**SOME, "active": 5}),
+    "remembering": (remembering, {**SOME, "local_optimizer": "momentum"}),
+    "own rates": ("cafga", {**TWO, "local_lr": np.geomspace(0.1, 0.9, CLIENTS)}),
     "normalised": (normalised, {**SOME, "client_steps": [1, 2, 3, 1] * 4}),
     "moments": ("afga", {**SOME, "local_optimizer": "adam", "full_batch": True}),
     "dsgd": ("dsgd", STEPS),
@@ -69,6 +97,8 @@ SPANNED = (
     "hafed_active",
     "fedcluster",
     "scaffold",
+    "remembering",
+    "own rates",
 )
 # On all numbers of devices and in single precision, too; the others on four devices.
 NAMED = (
@@ -139,7 +169,8 @@ def built(name):
     algo, options = CASES[name]
     full = options.get("full_batch", False)
     task = toy.logistic(norm=not full)
-    return afga_jax.build(algo, task, num_clients=CLIENTS, local_lr=0.5, **options)
+    options = {"num_clients": CLIENTS, "local_lr": 0.5, **options}
+    return afga_jax.build(algo, task, **options)
 
 
 def clients():

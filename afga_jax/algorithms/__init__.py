@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import optax
 
 # In the order of the papers' tables; importing a module registers what it defines.
 from afga_jax.algorithms import (  # isort: skip
@@ -26,6 +28,7 @@ from afga_jax.algorithms.registry import (
     lookup,
     traits,
 )
+from afga_jax.keys import as_key
 from afga_jax.population.sampling import Plan, make_plan
 from afga_jax.recipe import FederatedState, Recipe, RoundInfo
 from afga_jax.rounds.execution import Execution
@@ -94,6 +97,7 @@ def build(
     """
     make = lookup(algorithm)
     given = {"num_clients": num_clients, **options}
+    _check_rate_is_used(given)
     chosen = make_options(getattr(make, "defaults", {}), given)
     recipe = make(chosen)
     # Drawn once here, so that tracing the round does not draw it again.
@@ -112,6 +116,7 @@ def build(
         return recipe_with(state.numbers, state.round)
 
     def init(key: Array, **numbers: Any) -> FederatedState:
+        key = as_key(key)
         for name in numbers:
             if name not in traced:
                 raise ValueError(
@@ -123,7 +128,7 @@ def build(
         return init_state(recipe_with(values, jnp.int32(0)), task, key, values)
 
     def plan(key: Array, round: Array | int) -> Plan:
-        return make_plan(recipe.participation, recipe.order, key, round)
+        return make_plan(recipe.participation, recipe.order, as_key(key), round)
 
     def round(
         key: Array,
@@ -134,11 +139,23 @@ def build(
         *,
         execution: Execution = Execution(),
     ) -> tuple[FederatedState, RoundInfo]:
-        return run_round(recipe_at, task, key, state, data, plan, schedule, execution)
+        return run_round(
+            recipe_at, task, as_key(key), state, data, plan, schedule, execution
+        )
 
     shape = jax.eval_shape(plan, jax.random.key(0), 0)
     warn_if_nothing_mixes(recipe, shape.cycles.active.shape[-1])
     return FederatedAlgorithm(init, plan, round, recipe, recipe_at, chosen, task)
+
+
+def _check_rate_is_used(given: dict[str, Any]) -> None:
+    optimizer = given.get("local_optimizer")
+    if "local_lr" in given and isinstance(optimizer, optax.GradientTransformation):
+        raise ValueError(
+            f"local_lr = {given['local_lr']} is given, but local_optimizer is an optax "
+            "transformation that has a learning rate of its own: leave local_lr out, "
+            "or pass a function of the rate, such as optax.adam itself."
+        )
 
 
 def _traced_numbers(options: Options) -> tuple[str, ...]:
@@ -147,5 +164,5 @@ def _traced_numbers(options: Options) -> tuple[str, ...]:
         name
         for name in NUMBERS
         if not callable(value := getattr(options, name))
-        and not (name == "weight_decay" and value == 0)
+        and not (name == "weight_decay" and not np.any(value))
     )

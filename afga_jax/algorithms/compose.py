@@ -1,6 +1,5 @@
 """From four choices to a recipe: what is common to all algorithms."""
 
-import functools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -8,27 +7,38 @@ from typing import Any
 import numpy as np
 import optax
 
+from afga_jax import checks
 from afga_jax.algorithms.options import Options
 from afga_jax.gossip import mixing
 from afga_jax.gossip.kernels import as_kernels
 from afga_jax.gossip.mixing import Mixing
-from afga_jax.optimizers import client, corrections
+from afga_jax.optimizers import aggregators, client, corrections
+from afga_jax.optimizers.aggregators import Aggregator
 from afga_jax.optimizers.client import LocalOptimizer
 from afga_jax.optimizers.corrections import Correction
 from afga_jax.population import sampling
 from afga_jax.population.clustering import Clustering
 from afga_jax.recipe import Recipe
 
+_COMPUTE: dict[str, Callable[..., sampling.Participation]] = {
+    "fixed": sampling.fixed,
+    "resampled": sampling.resampled,
+    "everyone": sampling.everyone,
+    "bernoulli": sampling.bernoulli,
+}
+
 
 def compose(
     options: Options,
     *,
-    compute: str,
+    compute: str | sampling.Participation,
     server: optax.GradientTransformation | None,
+    aggregator: Aggregator | None = None,
     topology: Any = "none",
     adapted: str | None = None,
     upload: str = "sample",
-    optimizer: LocalOptimizer | None = None,
+    optimizer: LocalOptimizer | optax.GradientTransformation | None = None,
+    keep_optimizer: bool = False,
     correction: Correction | None = None,
     mix_first: bool = False,
     weighting: str = "uniform",
@@ -37,16 +47,23 @@ def compose(
 
     Args:
       options: What the user chose.
-      compute: Who takes a gradient: `fixed`, `resampled`, `everyone` or `bernoulli`.
-      server: What is done with the mean change; None: there is no server.
+      compute: Who takes a gradient: `fixed`, `resampled`, `everyone` or `bernoulli`, or
+        a participation of your own, which then also says who uploads.
+      server: The server's optimizer, which is given the pseudo-gradient −Δ: any of
+        optax's; None: there is no server.
+      aggregator: How uploaded deltas become one; None: their weighted mean.
       topology: Who mixes with whom; see `Options`.
       adapted: Mix only among those who compute, `per_step` or `per_round`.
-      upload: A `sample` of each cluster, or `everyone`.
-      optimizer: The local one; None: SGD.
-      correction: Of the local gradient.
-      mix_first: Mix before the step.
-      weighting: Of the uploads.
+      upload: Who uploads: a `sample` of each cluster, or `everyone`.
+      optimizer: How a client steps, any of optax's; None: SGD.
+      keep_optimizer: Whether a client's optimizer keeps its state from round to round.
+      correction: What is added to the local gradient; None: nothing.
+      mix_first: Whether clients mix before the step.
+      weighting: How uploads are weighted, `uniform` or by data `size`.
     """
+    checks.choice("upload", upload, ("sample", "everyone"))
+    if not callable(compute):
+        checks.choice("compute", compute, _COMPUTE)
     clusters = options.clusters()
     adapted = options.adapted or adapted
     if options.resample is not None and compute in ("fixed", "resampled"):
@@ -57,9 +74,12 @@ def compose(
     if options.mixing_order is not None:
         mix_first = options.mixing_order == "before"
     if server is not None:
+        _check_transformation("server", server)
         # Ours work number by number, so the model may be one vector to them, which
         # compiles faster; the user's own may look at layers.
-        server = options.server_optimizer or optax.flatten(server)
+        own = options.server_optimizer
+        server = optax.flatten(server) if own is None else own
+        _check_transformation("server_optimizer", server)
     mixes = _mixing(options, clusters, topology, adapted)
     recipe = Recipe(
         clustering=clusters,
@@ -69,6 +89,9 @@ def compose(
         correction=correction or corrections.none(),
         mixing=mixes,
         server=server,
+        aggregator=options.aggregator or aggregator or aggregators.mean(),
+        # Without a server everything persists.
+        keep_optimizer=keep_optimizer and server is not None,
         mix_first=mix_first,
         weighting=options.weighting or weighting,
         cluster_weighting=options.cluster_weighting,
@@ -89,18 +112,18 @@ def warn_if_nothing_mixes(recipe: Recipe, width: int) -> None:
 
 
 def _participation(
-    options: Options, clusters: Clustering, compute: str, chosen: np.ndarray
+    options: Options,
+    clusters: Clustering,
+    compute: str | sampling.Participation,
+    chosen: np.ndarray,
 ) -> sampling.Participation:
-    steps = options.local_steps
-    kinds: dict[str, Callable[..., sampling.Participation]] = {
-        "fixed": sampling.fixed,
-        "resampled": sampling.resampled,
-        "everyone": sampling.everyone,
-        "bernoulli": functools.partial(
-            sampling.bernoulli, probability=options.active_prob
-        ),
-    }
-    drawn = kinds[compute](clusters, chosen, steps)
+    if callable(compute):
+        drawn = compute
+    else:
+        more = {}
+        if compute == "bernoulli":
+            more = {"probability": options.active_prob}
+        drawn = _COMPUTE[compute](clusters, chosen, options.local_steps, **more)
     if options.client_steps is None:
         return drawn
     return sampling.limited(drawn, options.client_steps, clusters.num_clients)
@@ -126,12 +149,14 @@ def _mixing(
     return mixing.every(made, options.mix_every, options.local_steps)
 
 
-def _local(options: Options, default: LocalOptimizer | None) -> LocalOptimizer:
+def _local(
+    options: Options, default: LocalOptimizer | optax.GradientTransformation | None
+) -> LocalOptimizer:
     given = options.local_optimizer
+    if given is None:
+        given = default
     if isinstance(given, LocalOptimizer):
         return given
-    if given is None and default is not None:
-        return default
     if given is None or isinstance(given, str):
         given = client.by_name(
             given or "sgd",
@@ -139,7 +164,7 @@ def _local(options: Options, default: LocalOptimizer | None) -> LocalOptimizer:
             momentum=options.momentum,
             weight_decay=options.weight_decay,
         )
-    elif callable(given):
+    elif callable(given) and not isinstance(given, optax.GradientTransformation):
         given = given(options.local_lr)
     if not isinstance(given, optax.GradientTransformation):
         raise ValueError(
@@ -150,12 +175,30 @@ def _local(options: Options, default: LocalOptimizer | None) -> LocalOptimizer:
     return client.from_optax(given)
 
 
+def _check_transformation(name: str, value: Any) -> None:
+    if not isinstance(value, optax.GradientTransformation):
+        raise ValueError(
+            f"{name} = {value!r}, but it must be an optax optimizer: for example "
+            "optax.adam(1e-2) or afga_jax.fedamsgrad(0.01)."
+        )
+
+
 def _check_correction(recipe: Recipe, correction: Correction | None) -> None:
     if recipe.correction.personal and recipe.mixing.mixes:
         raise ValueError(
             "topology sets mixing, but the correction (control variates, FedDyn) needs "
             "it to be 'none': a mixed model has not moved by its client's own steps. "
             "Leave topology out, or use FedProx."
+        )
+    if recipe.aggregator.personal and recipe.mixing.mixes:
+        raise ValueError(
+            "topology sets mixing, but the aggregator needs it to be 'none': it asks "
+            "how many steps of its own a client took. Leave topology out."
+        )
+    if recipe.server is None and not recipe.aggregator.linear:
+        raise ValueError(
+            "an aggregator is given, but without a server nobody uploads: use an "
+            "algorithm with a server."
         )
     if recipe.server is None and correction is not None:
         raise ValueError(

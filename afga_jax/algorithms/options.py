@@ -10,6 +10,7 @@ import optax
 
 from afga_jax import checks
 from afga_jax.keys import MAX_STEPS
+from afga_jax.optimizers.aggregators import Aggregator
 from afga_jax.population import clustering as clusterings
 from afga_jax.population.clustering import Clustering
 
@@ -31,7 +32,8 @@ class Options:
     """Choices with a default; None means that the algorithm decides.
 
     Numbers may also be schedules, functions of the round. They are traced: another
-    value does not compile again.
+    value does not compile again. Those of a client's step (`local_lr`, `momentum`,
+    `weight_decay`, `mu`) may be arrays with one number for each client, `[N]`.
 
     Attributes:
       num_clients: N.
@@ -60,6 +62,8 @@ class Options:
       weight_decay: Of the named local optimizers.
       server_optimizer: Any optax optimizer, such as `optax.adam(1e-2)`, in place of the
         algorithm's own; it is given the pseudo-gradient −Δ.
+      aggregator: How uploaded deltas become one, an `Aggregator`, in place of the
+        algorithm's own; see `afga_jax.aggregators`.
       server_lr: η.
       eps: ε (τ of FedAdam and its like).
       b1: β₁.
@@ -90,16 +94,17 @@ class Options:
     active_prob: float = _number(0.5, above=0, at_most=1)
     pga_period: int | None = _whole(None)
     local_optimizer: Any = None
-    local_lr: float = _number(0.1, at_least=0)
-    momentum: float = _number(0.5, at_least=0, below=1)
-    weight_decay: float = _number(0.0, at_least=0)
+    local_lr: float = _number(0.1, per_client=True, at_least=0)
+    momentum: float = _number(0.5, per_client=True, at_least=0, below=1)
+    weight_decay: float = _number(0.0, per_client=True, at_least=0)
     server_optimizer: optax.GradientTransformation | None = None
+    aggregator: Aggregator | None = None
     server_lr: float = _number(1.0, at_least=0)
     eps: float = _number(1e-8, above=0, fix="the papers sweep 1e-10 ... 1e-4")
     b1: float = _number(0.9, at_least=0, below=1)
     b2: float = _number(0.99, at_least=0, below=1)
     b3: float = _number(0.0, at_least=0, below=1)
-    mu: float = _number(0.01, at_least=0, fix="0 is FedAvg")
+    mu: float = _number(0.01, per_client=True, at_least=0, fix="0 is FedAvg")
     feddyn_alpha: float = _number(0.01, above=0, fix="its limit is FedAvg")
     weighting: str | None = _one_of(None, "uniform", "size")
     cluster_weighting: str = _one_of("uniform", "uniform", "size")
@@ -108,8 +113,10 @@ class Options:
     full_batch: bool = False
 
     def __post_init__(self):
-        for one in dataclasses.fields(self):
-            _check(one.name, getattr(self, one.name), dict(one.metadata))
+        for option in dataclasses.fields(self):
+            value, about = getattr(self, option.name), dict(option.metadata)
+            _check_shape(self, option.name, value, about.pop("per_client", False))
+            _check(option.name, value, about)
         if self.client_steps is not None:
             _check_client_steps(self)
 
@@ -169,13 +176,15 @@ class Options:
 
 
 NUMBERS = tuple(
-    one.name for one in dataclasses.fields(Options) if one.metadata.get("number")
+    option.name
+    for option in dataclasses.fields(Options)
+    if option.metadata.get("number")
 )
 
 
 def make_options(defaults: dict[str, Any], given: dict[str, Any]) -> Options:
     """Options from an algorithm's defaults and a user's choices."""
-    known = [one.name for one in dataclasses.fields(Options)]
+    known = [option.name for option in dataclasses.fields(Options)]
     checks.names(given, known, "option")
     return Options(**{**defaults, **given})
 
@@ -190,6 +199,22 @@ def _check(name: str, value: Any, metadata: dict[str, Any]) -> None:
             checks.choice(name, value, metadata["options"])
     elif metadata:
         checks.number(name, value, **metadata)
+
+
+def _check_shape(options: Options, name: str, value: Any, per_client: bool) -> None:
+    """A number may be an array only if it is a client's, and then one for each."""
+    if name not in NUMBERS or callable(value) or not np.ndim(value):
+        return
+    if not per_client:
+        raise ValueError(
+            f"{name} has shape {np.shape(value)}, but it is one number for all: only "
+            "numbers of a client's step, such as local_lr, may be given for each."
+        )
+    if np.shape(value) != (options.num_clients,):
+        raise ValueError(
+            f"{name} has shape {np.shape(value)}, but num_clients = "
+            f"{options.num_clients}: give one number, or one for each client."
+        )
 
 
 def _check_client_steps(options: Options) -> None:

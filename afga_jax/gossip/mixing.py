@@ -51,7 +51,11 @@ class Mixing(ABC):
 
     @abstractmethod
     def at(self, plan: Plan, step: Array | int, cycle: Array | int = 0) -> Operator:
-        """The operator of a local step."""
+        """The operator of a local step.
+
+        Mixing that is random draws with `plan.mixing_key(step, cycle)`: the same for
+        all engines and the ledger, another for every seed, round and step.
+        """
 
     @abstractmethod
     def spectral_gap(self) -> float | None:
@@ -463,7 +467,7 @@ class Varying(Mixing):
         return None
 
     def at(self, plan, step, cycle=0):
-        weights = self.matrix_at(plan.round, jnp.asarray(step))
+        weights = self._weights(plan, step, cycle)
 
         def apply(tree, mesh=None):
             if mesh is None:
@@ -472,6 +476,9 @@ class Varying(Mixing):
             return by_blocks(at, weights, tree, mesh)
 
         return Operator(apply, lambda: weights)
+
+    def _weights(self, plan, step, cycle):
+        return self.matrix_at(plan.round, jnp.asarray(step))
 
     def spectral_gap(self):
         return None
@@ -484,6 +491,23 @@ class Varying(Mixing):
             return in_sequence([[of_matrix(matrix)]] * cycles)
 
         return StepMessages(at)
+
+
+@dataclass(frozen=True)
+class Drawn(Varying):
+    """A random matrix for every step, another for each seed and round.
+
+    Attributes:
+      matrix_at: `(key) -> W`, `[N, N]`, traced; rows must sum to one.
+    """
+
+    matrix_at: Callable[..., Array]
+
+    def _weights(self, plan, step, cycle):
+        return self.matrix_at(plan.mixing_key(step, cycle))
+
+    def messages(self, participants):
+        return Mixing.messages(self, participants)
 
 
 @dataclass(frozen=True)

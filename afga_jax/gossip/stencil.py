@@ -71,7 +71,9 @@ class Stencil:
         if clustering.members is not None:
             self._cells = np.argsort(clustering.members.reshape(-1))
 
-    def reads(self, step, client, uploads, num_clients, before=None):
+    def reads(
+        self, step, client, uploads, num_clients, before=None, *, everything=False
+    ):
         """The needed tasks' numbers, then reader, task and weight of all reads, cells.
 
         Args:
@@ -81,16 +83,18 @@ class Stencil:
           num_clients: N.
           before: The task of the same client that each task needs too, −1 for none;
             None: no task needs one.
+          everything: Whether all tasks are needed, whoever reads them.
         """
         real = np.flatnonzero(uploads < num_clients)
         end = np.full(len(real), len(self._grid.mixes_before) - 1)
         cell = self._cell(client)
         reader, task, weight = self._pairs(end, self._cell(uploads[real]), step, cell)
-        kept = np.unique(task)
+        kept = np.arange(len(step)) if everything else np.unique(task)
         # All weights are positive, so what reaches a task that reaches an upload goes
         # on to it with the model that it is in: if its client keeps a part of that,
         # or if no mixing lies between what a task reads and where its increment goes.
-        if not self._keeps_own and (self._mix_first or before is not None):
+        indirect = self._mix_first or before is not None
+        if indirect and not everything and not self._keeps_own:
             kept = self._all_needed(kept, step, cell, before)
         number = np.full(len(step), -1)
         number[kept] = np.arange(len(kept))

@@ -37,19 +37,15 @@ class Correction(NamedTuple):
       gradient: `(gradient, x, x_r, control, mean control) -> gradient`.
       finish: `(control, steps, x, x_r) -> control`, for a client that uploads.
       aggregate: `(mean delta, mean control) -> delta` for the server's step.
-      scale: `(weights, counts) -> factors`, all `[uploads]`: what each uploaded change
-        is multiplied by, from its weight in the mean, 0 for padding, and the number of
-        gradients behind it. None: one.
       needs_gradients: Whether `steps.gradients` is kept.
-      personal: The control is made from the client's own way; useless after mixing,
-        where a model has moved by what others did.
+      personal: Whether the control is made from the client's own steps: then mixing is
+        refused, after which a model has moved by what others did.
     """
 
     init: Callable[[PyTree], PyTree]
     gradient: Callable[[PyTree, PyTree, PyTree, PyTree, PyTree], PyTree]
     finish: Callable[[PyTree, Steps, PyTree, PyTree], PyTree]
     aggregate: Callable[[PyTree, PyTree], PyTree]
-    scale: Callable[[Array, Array], Array] | None = None
     needs_gradients: bool = False
     personal: bool = False
 

@@ -32,8 +32,8 @@ class CyclePlan(NamedTuple):
       upload: Ids of the clients that send their delta to the server, `[groups,
         uploads]`.
       upload_count: How many of `upload` are no padding, `[groups]`.
-      members: Ids of the clients that hold a model, `[rows]`, all of whom upload; None:
-        all clients hold one.
+      members: Ids of the clients that hold a model, `[rows]`; None: all clients hold
+        one.
     """
 
     active: Array
@@ -44,8 +44,9 @@ class CyclePlan(NamedTuple):
 
     def all_upload(self, num_clients: int) -> bool:
         """Whether it is known without the ids that all who compute upload."""
-        everybody = self.upload_count is None and self.upload.size == num_clients
-        return everybody or self.members is not None
+        if self.upload_count is not None:
+            return False
+        return self.members is not None or self.upload.size == num_clients
 
     def flat_active(self, num_clients: int) -> tuple[Array, Array | None]:
         """Active ids `[steps, width]`, real ones first, and their number; None: all."""
@@ -65,15 +66,27 @@ class Plan(NamedTuple):
       round: Number of the round, from 0.
       clusters: Clusters that take part in each cycle, `[cycles, groups]`.
       cycles: A `CyclePlan` whose arrays have a leading axis of cycles.
+      key_data: The run's key as plain numbers, for what is drawn beside the plan.
     """
 
     round: Array
     clusters: Array
     cycles: CyclePlan
+    key_data: Array
 
     def cycle(self, number: Array | int) -> CyclePlan:
         """The plan of one cycle."""
         return jax.tree.map(lambda x: x[number], self.cycles)
+
+    def mixing_key(self, step: Array | int, cycle: Array | int = 0) -> Array:
+        """The key of what is drawn for the mixing of one local step."""
+        key = jax.random.wrap_key_data(jnp.asarray(self.key_data), impl=self._impl)
+        return place_key(key, Purpose.MIXING, self.round, cycle, step)
+
+    @property
+    def _impl(self) -> str:
+        # Any generator does that all engines share; a key's words say which it can be.
+        return {2: "threefry2x32", 4: "rbg"}[self.key_data.shape[-1]]
 
 
 class Participants(NamedTuple):
@@ -112,7 +125,8 @@ def make_plan(
     clusters = order(key, round)
     cycles = jnp.arange(len(clusters))
     draw = jax.vmap(lambda cycle, ids: participation(key, round, cycle, ids))
-    return Plan(round, clusters, draw(cycles, clusters))
+    drawn = draw(cycles, clusters)
+    return Plan(round, clusters, drawn, jax.random.key_data(key))
 
 
 def fixed(clustering: Clustering, chosen: np.ndarray, steps: int) -> Participation:
@@ -201,16 +215,51 @@ def limited(
     # Padding takes no step.
     limits = np.append(client_steps, 0).astype(np.int32)
 
+    def computes(key, round, cycle, step, ids):
+        return step < jnp.asarray(limits)[ids]
+
+    return thinned(participation, num_clients, computes=computes)
+
+
+def thinned(
+    participation: Participation,
+    num_clients: int,
+    *,
+    computes: Callable[..., Array] | None = None,
+    uploads: Callable[..., Array] | None = None,
+) -> Participation:
+    """Leaves out some of those who would take part: clients that drop out or are slow.
+
+    What is left keeps its weights' meaning: they sum to one over who uploads, a cluster
+    in which nobody does is left out, and where nobody at all does the server waits.
+
+    Args:
+      participation: Who would take part.
+      num_clients: N, which is also the id of padding.
+      computes: `(key, round, cycle, step, ids) -> bool`, of the shape of `ids`: whether
+        clients compute at their steps, `[steps, 1, 1]`; None: all do.
+      uploads: `(key, round, cycle, ids) -> bool`: whether clients upload; None: all do.
+    """
+
+    def keep(ids, stays):
+        stays &= ids < num_clients
+        first = jnp.argsort(~stays, axis=-1, stable=True)
+        ids = jnp.where(stays, ids, num_clients)
+        ids = jnp.take_along_axis(ids, first, axis=-1)
+        return ids, stays.sum(-1, dtype=jnp.int32)
+
     def draw(key, round, cycle, clusters):
         part = participation(key, round, cycle, clusters)
-        step = jnp.arange(len(part.active))[:, None, None]
-        takes_part = step < jnp.asarray(limits)[part.active]
-        first = jnp.argsort(~takes_part, axis=-1, stable=True)
-        ids = jnp.where(takes_part, part.active, num_clients)
-        return part._replace(
-            active=jnp.take_along_axis(ids, first, axis=-1),
-            active_count=takes_part.sum(-1, dtype=jnp.int32),
-        )
+        if computes is not None:
+            step = jnp.arange(len(part.active))[:, None, None]
+            stays = computes(key, round, cycle, step, part.active)
+            active, count = keep(part.active, stays)
+            part = part._replace(active=active, active_count=count)
+        if uploads is not None:
+            stays = uploads(key, round, cycle, part.upload)
+            upload, count = keep(part.upload, stays)
+            part = part._replace(upload=upload, upload_count=count)
+        return part
 
     return draw
 

@@ -64,7 +64,12 @@ def local_step(
 
 
 def fresh(
-    recipe: Recipe, params: PyTree, stats: PyTree, controls: PyTree, count: int
+    recipe: Recipe,
+    params: PyTree,
+    stats: PyTree,
+    controls: PyTree,
+    optimizers: PyTree,
+    count: int,
 ) -> tuple[Model, Memory]:
     """Models and memories of `count` clients that have done nothing yet.
 
@@ -73,12 +78,16 @@ def fresh(
       params: Where everybody starts.
       stats: The statistics that everybody starts with.
       controls: The clients' own controls, `[count, ...]`.
+      optimizers: The states of their optimizers, `[count, ...]`, if the recipe keeps
+        them; otherwise they begin anew.
       count: Number of clients.
     """
     optimizer, shared = recipe.optimizer.init(params)
     models = trees.repeat(Model(params, stats, shared), count)
     steps = recipe.correction.begin(params)
     optimizer, steps = trees.repeat((optimizer, steps), count)
+    if recipe.keep_optimizer:
+        optimizer = optimizers
     return models, Memory(optimizer, controls, steps)
 
 
@@ -87,7 +96,7 @@ def is_stateful(recipe: Recipe, params: PyTree) -> bool:
     control = jax.eval_shape(recipe.correction.init, params)
     optimizer, _ = jax.eval_shape(recipe.optimizer.init, params)
     done = jax.eval_shape(recipe.correction.begin, params)
-    if recipe.correction.scale is None:
+    if not recipe.aggregator.uses_steps:
         # Every client counts its steps, and here nobody asks for the number.
         done = done.gradients
     return bool(jax.tree.leaves((optimizer, done, control)))
@@ -177,7 +186,8 @@ def step_client(
     anchor = (state.params, state.control)
     where = (state.round, cycle.number, step, client)
     dropout = keys.dropout_key(cycle.key, *where)
-    return local_step(cycle.recipe, cycle.task, model, memory, anchor, batch, dropout)
+    recipe = cycle.recipe_of(client)
+    return local_step(recipe, cycle.task, model, memory, anchor, batch, dropout)
 
 
 def draw_batch(

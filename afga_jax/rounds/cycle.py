@@ -11,9 +11,7 @@ from afga_jax.mesh import CLIENTS, blocks_of
 from afga_jax.population.sampling import Plan
 from afga_jax.recipe import FederatedState, Recipe
 from afga_jax.rounds.execution import Execution
-from afga_jax.rounds.update_rows import (
-    collected_rows,
-)
+from afga_jax.rounds.update_rows import collected_rows
 from afga_jax.typing import Array, ClientData, PyTree, Task
 
 
@@ -59,6 +57,14 @@ class Cycle(NamedTuple):
         key, state, number = shared
         recipe = self.recipe_at(state)
         return self._replace(recipe=recipe, key=key, state=state, number=number)
+
+    def recipe_of(self, client: Array) -> Recipe:
+        """The recipe of one client, which has its own of the numbers that are `[N]`."""
+        numbers = self.state.numbers
+        if not any(value.ndim for value in numbers.values()):
+            return self.recipe
+        own = {name: x[client] if x.ndim else x for name, x in numbers.items()}
+        return self.recipe_at(dataclasses.replace(self.state, numbers=own))
 
     @property
     def mesh(self) -> Mesh | None:

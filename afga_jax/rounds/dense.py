@@ -41,12 +41,12 @@ def run_cycle(cycle: Cycle) -> tuple[FederatedState, RoundInfo]:
     if recipe.server is None:
         state, diagnostics = _persist(cycle, holders, models, memories)
     else:
+        optimizers = _kept(cycle, holders, memories)
         uploads = server_step.uploads(cycle, holders, (models, memories))
         (models, memories), ids, weights = uploads
         deltas = _deltas(state, models, ids < num_clients)
-        state, diagnostics = server_step.apply(
-            recipe, state, ids, weights, deltas, memories
-        )
+        state, diagnostics = server_step.apply(cycle, ids, weights, deltas, memories)
+        state = dataclasses.replace(state, optimizers=optimizers)
         diagnostics |= server_step.idle_uploads(
             cycle, needed.reached(recipe, plan, number)
         )
@@ -74,12 +74,20 @@ def _local_step(cycle: Cycle, holders: Array | None, carry, inputs):
 def _begin(cycle: Cycle, holders: Array | None, size: int) -> tuple[Model, Memory]:
     """Models and memories at the start of a cycle, one row for each that holds one."""
     recipe, state = cycle.recipe, cycle.state
-    own = state.clients if recipe.server is None else state.controls
+    serverless = recipe.server is None
+    own = state.clients if serverless else (state.controls, state.optimizers)
     if holders is not None:
         own = cycle.rows_at(own, holders)
-    if recipe.server is None:
+    if serverless:
         return own
-    return client_step.fresh(recipe, state.params, state.stats, own, size)
+    return client_step.fresh(recipe, state.params, state.stats, *own, size)
+
+
+def _kept(cycle: Cycle, holders: Array | None, memories: Memory) -> PyTree:
+    """Everybody's optimizer state for the next round, `[N, ...]`; () for none."""
+    if holders is None or not cycle.recipe.keep_optimizer:
+        return memories.optimizer if cycle.recipe.keep_optimizer else ()
+    return trees.put(cycle.state.optimizers, holders, memories.optimizer)
 
 
 def _deltas(state: FederatedState, models: Model, real: Array) -> Array:
@@ -106,6 +114,7 @@ def _persist(cycle: Cycle, holders: Array | None, models: Model, memories: Memor
         "spread": trees.spread(weights, models.params, params),
         "uploads": nothing,
         "idle_uploads": nothing,
+        "aggregation": {},
     }
     clients = (models, memories)
     state = dataclasses.replace(state, params=params, stats=stats, clients=clients)

@@ -31,12 +31,14 @@ def mask(
         makes the client's gradients before it matter.
 
     Returns:
-      None where everything does: without a server, or where nobody mixes and all who
-      compute upload.
+      None where everything does: without a server, where optimizers keep their state
+      for later rounds, or where nobody mixes and all who compute upload.
     """
     num_clients, part = recipe.clustering.num_clients, plan.cycle(cycle)
     alone = not recipe.mixing.mixes
-    if recipe.server is None or (alone and part.all_upload(num_clients)):
+    if recipe.server is None or recipe.keep_optimizer:
+        return None
+    if alone and part.all_upload(num_clients):
         return None
     active, _ = part.flat_active(num_clients)
     holders = recipe.mixing.rows(plan, cycle)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 
 from afga_jax import keys, trees
 from afga_jax.population.sampling import Plan, make_plan
@@ -24,7 +25,7 @@ from afga_jax.rounds.client_step import fresh
 from afga_jax.rounds.cycle import Cycle
 from afga_jax.rounds.execution import Execution
 from afga_jax.rounds.span.schedule import Schedule
-from afga_jax.typing import Array, ClientData, Task
+from afga_jax.typing import Array, ClientData, PyTree, Task
 
 
 def init_state(
@@ -35,7 +36,12 @@ def init_state(
     control = recipe.correction.init(params)
     num_clients = recipe.clustering.num_clients
     serverless = recipe.server is None
-    start = fresh(recipe, params, stats, (), num_clients)
+    optimizers: PyTree = ()
+    if recipe.keep_optimizer:
+        optimizers = trees.repeat(recipe.optimizer.init(params)[0], num_clients)
+    start = fresh(recipe, params, stats, (), optimizers, num_clients)
+    aggregator = recipe.aggregator.init(ravel_pytree(params)[0])
+    rows = trees.repeat(aggregator.clients, num_clients)
     return FederatedState(
         round=jnp.zeros((), jnp.int32),
         params=params,
@@ -43,6 +49,8 @@ def init_state(
         server=() if recipe.server is None else recipe.server.init(params),
         control=control,
         controls=trees.repeat(control, num_clients),
+        optimizers=optimizers,
+        aggregator=aggregator._replace(clients=rows),
         clients=start if serverless else (),
         numbers=numbers,
     )
@@ -104,6 +112,7 @@ def _over_cycles(infos: RoundInfo) -> RoundInfo:
         needed=infos.needed.sum(),
         uploads=infos.uploads.sum(),
         idle_uploads=infos.idle_uploads.sum(),
+        aggregation=jax.tree.map(lambda x: x.mean(0), infos.aggregation),
     )
 
 

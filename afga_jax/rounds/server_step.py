@@ -8,47 +8,39 @@ import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
 
-from afga_jax import trees
+from afga_jax import keys, trees
 from afga_jax.gossip.mixing import positions
-from afga_jax.recipe import FederatedState, Memory, Recipe, RoundInfo
+from afga_jax.optimizers.aggregators import AggregatorState
+from afga_jax.recipe import FederatedState, Memory, RoundInfo
 from afga_jax.rounds.cycle import Cycle
 from afga_jax.rounds.update_rows import uploaded_rows
 from afga_jax.typing import Array, PyTree
 
 
 def apply(
-    recipe: Recipe,
-    state: FederatedState,
-    ids: Array,
-    weights: Array,
-    deltas: Array,
-    memories: Memory,
+    cycle: Cycle, ids: Array, weights: Array, deltas: Array, memories: Memory
 ) -> tuple[FederatedState, dict[str, Array]]:
-    """The mean delta, the server's step, and the uploading clients' new controls.
+    """The aggregated delta, the server's step, and the uploading clients' new controls.
 
-    BatchNorm statistics are averaged with the same weights, outside the server's
-    optimizer.
+    BatchNorm statistics are averaged with the same weights, outside the aggregator and
+    the server's optimizer. Where nobody uploads, the server keeps what it has.
 
     Args:
-      recipe: The algorithm.
-      state: Its `params` are where everybody started.
+      cycle: Where we are; the `params` of its state are where everybody started.
       ids: Ids of the clients that upload, `[uploads]`; the number of clients is nobody.
       weights: Weights of the uploads in the mean, `[uploads]`; nobody's is zero.
-      deltas: The change of each uploaded model since the start, `[uploads, d]`:
+      deltas: The delta of each uploaded model since the start, `[uploads, d]`:
         parameters and statistics as one vector, zero for nobody. A loop over one array
         compiles many times as fast as one over each of a model's.
       memories: What the uploading clients remember, `[uploads, ...]`.
     """
+    recipe, state = cycle.recipe, cycle.state
     num_clients = recipe.clustering.num_clients
     start, unravel = ravel_pytree((state.params, state.stats))
-    mean_delta = weights.astype(deltas.dtype) @ deltas
-    delta, delta_stats = unravel(mean_delta)
-    if recipe.correction.scale is not None:
-        # Statistics stay a mean, whose weights sum to one.
-        factors = recipe.correction.scale(weights, memories.steps.count)
-        scaled = jnp.where(weights != 0, weights * factors, 0)
-        mean_delta = scaled.astype(deltas.dtype) @ deltas
-        delta, _ = unravel(mean_delta)
+    aggregate, aggregator, aggregation = _aggregate(
+        cycle, ids, weights, deltas, memories.steps.count
+    )
+    delta, delta_stats = unravel(aggregate)
 
     real = ids < num_clients
     finish = jax.vmap(recipe.correction.finish, in_axes=(0, 0, 0, None))
@@ -62,17 +54,27 @@ def apply(
     pseudo_gradient = jax.tree.map(jnp.negative, delta)
     optimizer = cast(optax.GradientTransformation, recipe.server)
     updates, server = optimizer.update(pseudo_gradient, state.server, state.params)
-    state = dataclasses.replace(
+    new = dataclasses.replace(
         state,
         params=optax.apply_updates(state.params, updates),
         stats=jax.tree.map(jnp.add, state.stats, delta_stats),
         server=trees.with_dtypes_of(state.server, server),
         control=control,
         controls=trees.put(state.controls, ids, controls),
+        aggregator=aggregator,
     )
+    if cycle.plan.cycles.upload_count is not None:
+        arrived = real.any()
+        new = jax.tree.map(lambda x, old: jnp.where(arrived, x, old), new, state)
     # Diagnostics are about parameters, which come first.
-    end = sum(x.size for x in jax.tree.leaves(state.params))
-    return state, _diagnostics(deltas[:, :end], mean_delta[:end], weights, real)
+    end = _num_params(state)
+    diagnostics = {
+        "delta_norm": optax.tree.norm(aggregate[:end]),
+        "spread": trees.spread(weights, deltas[:, :end], aggregate[:end]),
+        "uploads": real.sum(dtype=jnp.int32),
+        "aggregation": aggregation,
+    }
+    return new, diagnostics
 
 
 def uploads(
@@ -95,7 +97,8 @@ def upload_weights(cycle: Cycle) -> Array:
     """The weight of each upload in Δ, `[uploads]`; they sum to one, padding has zero.
 
     Uniform: the mean over clusters of the means over their uploads. By size: pᵢ/Σⱼpⱼ
-    over the uploads of a cluster.
+    over the uploads of a cluster. A cluster in which nobody uploads is left out; where
+    nobody uploads at all, all weights are zero.
     """
     recipe, data, plan = cycle.recipe, cycle.data, cycle.plan
     part, clusters = plan.cycle(cycle.number), plan.clusters[cycle.number]
@@ -103,11 +106,17 @@ def upload_weights(cycle: Cycle) -> Array:
     weight = (part.upload < num_clients).astype(float)
     if recipe.weighting == "size":
         weight *= data.sizes[jnp.minimum(part.upload, num_clients - 1)]
-    weight /= weight.sum(1, keepdims=True)
+    total = weight.sum(1, keepdims=True)
     of_cluster = jnp.ones(len(clusters))
     if recipe.cluster_weighting == "size":
         of_cluster = jnp.asarray(recipe.clustering.sizes, float)[clusters]
-    of_cluster /= of_cluster.sum()
+    if part.upload_count is None:
+        weight /= total
+        of_cluster /= of_cluster.sum()
+    else:
+        weight /= jnp.where(total > 0, total, 1)
+        of_cluster = jnp.where(total[:, 0] > 0, of_cluster, 0)
+        of_cluster /= jnp.maximum(of_cluster.sum(), 1e-30)
     return (weight * of_cluster[:, None]).reshape(-1)
 
 
@@ -137,11 +146,27 @@ def info(
     return RoundInfo(loss, metrics, gradients=planned, needed=needed, **diagnostics)
 
 
-def _diagnostics(
-    deltas: Array, delta: Array, weights: Array, real: Array
-) -> dict[str, Array]:
-    return {
-        "delta_norm": optax.tree.norm(delta),
-        "spread": trees.spread(weights, deltas, delta),
-        "uploads": real.sum(dtype=jnp.int32),
-    }
+def _aggregate(
+    cycle: Cycle, ids: Array, weights: Array, deltas: Array, steps: Array
+) -> tuple[Array, AggregatorState, dict[str, Array]]:
+    """One delta of parameters and statistics, `[d]`; see `apply` for the arguments."""
+    aggregator, state = cycle.recipe.aggregator, cycle.state
+    if aggregator.linear:
+        return weights.astype(deltas.dtype) @ deltas, state.aggregator, {}
+    end, number = _num_params(state), cycle.number
+    key = keys.place_key(cycle.key, keys.Purpose.AGGREGATE, state.round, number)
+    all_rows = state.aggregator.clients
+    given = state.aggregator._replace(clients=cycle.rows_at(all_rows, ids))
+    more = {"steps": steps} if aggregator.uses_steps else {}
+    delta, new, info = aggregator.apply(
+        key, deltas[:, :end], weights, given, ids, **more
+    )
+    server, rows = trees.with_dtypes_of((given.server, given.clients), tuple(new))
+    # Statistics stay a mean, whatever the aggregator.
+    stats = weights.astype(deltas.dtype) @ deltas[:, end:]
+    aggregate = jnp.concatenate([delta.astype(deltas.dtype), stats])
+    return aggregate, AggregatorState(server, trees.put(all_rows, ids, rows)), info
+
+
+def _num_params(state: FederatedState) -> int:
+    return sum(x.size for x in jax.tree.leaves(state.params))

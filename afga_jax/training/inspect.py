@@ -111,6 +111,8 @@ def _without_server(
     start = init_state(recipe._replace(server=None), given, key, state.numbers)
     models, memories = start.clients
     memories = memories._replace(control=state.controls)
+    if recipe.keep_optimizer:
+        memories = memories._replace(optimizer=state.optimizers)
     return dataclasses.replace(
         start,
         round=state.round,

@@ -7,6 +7,7 @@ Counted from the recipe, so an algorithm of your own has a ledger too:
   apart. Without mixing there are no local links, and the server serves all of them.
 - A mixing step sends one message for each weight Wᵢⱼ ≠ 0, i ≠ j: the model, its
   BatchNorm statistics, and what the local optimizer shares (D-AMSGrad's ũ).
+- An aggregator may say that uploads are smaller than the parameters (compression).
 - SCAFFOLD's control variates travel beside the model, both ways. FedDyn's do not: the
   server knows them from the models.
 
@@ -138,10 +139,14 @@ def costs(
     gossip = recipe.mixing.messages(participants)
     _, shared = jax.eval_shape(recipe.optimizer.init, state.params)
     model = bytes_of((state.params, state.stats))
+    upload, compressed = model, recipe.aggregator.upload_bytes
+    if compressed is not None:
+        size = sum(x.size for x in jax.tree.leaves(state.params))
+        upload = round(compressed(size)) + bytes_of(state.stats)
     control = bytes_of(state.control)
     return Costs(
         links=links or Links(),
-        upload_size=model + control * _sends_control(recipe, state),
+        upload_size=upload + control * _sends_control(recipe, state),
         download_size=model + control * _reads_mean_control(recipe, state),
         gossip_size=bytes_of(Model(state.params, state.stats, shared)),
         needs_plan=gossip.needs_plan,

@@ -152,7 +152,9 @@ class Outline:
         self.state = jax.eval_shape(algorithm.init, jax.random.key(0))
         self.rows = recipe.clustering.num_clients if holders is None else len(holders)
         self._chunk, self.on_mesh = execution.chunk, execution.mesh is not None
-        own = bytes_of((self.state.controls, self.state.clients))
+        state = self.state
+        kept = (state.controls, state.optimizers, state.aggregator.clients)
+        own = bytes_of((kept, state.clients))
         clients = algorithm.options.num_clients
         self._footprint = Footprint(
             engine="dense",

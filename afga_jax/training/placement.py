@@ -11,6 +11,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from afga_jax.mesh import CLIENTS, SEEDS
+from afga_jax.optimizers.aggregators import AggregatorState
 from afga_jax.recipe import FederatedState
 from afga_jax.rounds import client_blocks
 from afga_jax.typing import Array, PyTree
@@ -43,6 +44,8 @@ class Placement(NamedTuple):
         names = FederatedState.__dataclass_fields__
         state: dict[str, Any] = dict.fromkeys(names, each) | {
             "controls": own,
+            "optimizers": own,
+            "aggregator": AggregatorState(server=each, clients=own),
             "clients": own,
         }
         return {

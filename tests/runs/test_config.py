@@ -69,7 +69,7 @@ def test_every_option_of_the_algorithms_is_a_field():
     missing = {one.name for one in dataclasses.fields(Options)} - {
         one.name for one in fields() if one.option
     }
-    assert missing <= {"server_optimizer", "client_steps"}
+    assert missing <= {"aggregator", "server_optimizer", "client_steps"}
 
 
 def test_bounds_of_options_are_not_repeated():

@@ -4,7 +4,8 @@ Everybody starts a round at x_r, and mixing is linear, so a client's model is x_
 increments that have reached it. A *task* is one gradient, (step t, client i); it reads
 the task (s, j), s < t, with the weight that j's increment has in i's model by then,
 (W_{t−1} … W_s)ᵢⱼ. An upload reads likewise, at the end. A task that no upload reads,
-directly or through others, is not needed and is left out.
+directly or through others, is not needed and is left out, unless optimizers keep their
+state for later rounds.
 
 All of this is NumPy on the host. For shifts (ring, torus, exponential) see `stencil`:
 the cost follows the number of reads, not the number of clients. Any other mixing is
@@ -72,11 +73,19 @@ class Finder:
         before = _before(step, client) if self._stateful else None
         grid = self._recipe.mixing.grid(np.ones(len(part.active), bool))
         if not self._recipe.mixing.mixes:
-            reads = _chains(step, client, uploads)
+            kept = np.isin(client, uploads) | self._recipe.keep_optimizer
+            reads = _chains(step, client, uploads, np.flatnonzero(kept))
         elif grid is not None:
             if self._stencil is None:
                 self._stencil = stencil.Stencil(grid, self._recipe.mix_first)
-            reads = self._stencil.reads(step, client, uploads, num_clients, before)
+            reads = self._stencil.reads(
+                step,
+                client,
+                uploads,
+                num_clients,
+                before,
+                everything=self._recipe.keep_optimizer,
+            )
         else:
             reads = self._by_matrices(plan, cycle, step, client, uploads)
         kept, reader, task, weight, position = reads
@@ -119,7 +128,7 @@ class Finder:
             if not self._recipe.mix_first and matrix is not None:
                 rows = rows @ matrix
             read = rows[:, at].tocoo()
-            needed = np.zeros(len(here), bool)
+            needed = np.full(len(here), self._recipe.keep_optimizer)
             needed[read.col] = True
             if self._stateful:
                 needed |= later[at]
@@ -163,13 +172,14 @@ def _in_order(before: np.ndarray, reader, task, weight):
     )
 
 
-def _chains(step: np.ndarray, client: np.ndarray, uploads: np.ndarray):
+def _chains(
+    step: np.ndarray, client: np.ndarray, uploads: np.ndarray, kept: np.ndarray
+):
     """Without mixing: a task reads its client's last one, an upload the very last.
 
     A model is then the client's own, so a task's row holds all that its client has done
     so far, and is read in place of one increment for each step.
     """
-    kept = np.flatnonzero(np.isin(client, uploads))
     step, client = step[kept], client[kept]
     before = _before(step, client)
     reader = np.flatnonzero(before >= 0)

@@ -8,6 +8,7 @@ Equal to the dense engine in exact arithmetic; memory follows the increments ali
 time, not the number of clients.
 """
 
+import dataclasses
 import functools
 
 import jax
@@ -53,10 +54,8 @@ def run_cycle(cycle: Cycle, schedule: Schedule) -> tuple[FederatedState, RoundIn
     cumulative = not recipe.mixing.mixes
     start, unravel = ravel_pytree(Model(state.params, state.stats, ()))
     clients = len(schedule.memory_client)
-    controls = trees.take(state.controls, schedule.memory_client)
-    memories = client_step.fresh(recipe, state.params, state.stats, controls, clients)[
-        1
-    ]
+    own = trees.take((state.controls, state.optimizers), schedule.memory_client)
+    _, memories = client_step.fresh(recipe, state.params, state.stats, *own, clients)
     # The last row takes what padding writes.
     table = jnp.zeros((schedule.rows + 1, len(start)), start.dtype)
     uploads = jnp.zeros((len(schedule.upload), len(start)), start.dtype)
@@ -129,12 +128,14 @@ def run_cycle(cycle: Cycle, schedule: Schedule) -> tuple[FederatedState, RoundIn
     zero = _no_sums(step, (jnp.int32(0), jnp.int32(0), start, memory, batch), copied)
     carry = (table, uploads, memories, zero)
     _, uploads, memories, sums = jax.lax.fori_loop(0, schedule.slots, slot, carry)
+    optimizers = state.optimizers
+    if recipe.keep_optimizer:
+        optimizers = trees.put(optimizers, schedule.memory_client, memories.optimizer)
     memories = trees.take(memories, schedule.upload_memory)
     ids = cycle.plan.cycle(cycle.number).upload.reshape(-1)
     weights = server_step.upload_weights(cycle)
-    state, diagnostics = server_step.apply(
-        recipe, state, ids, weights, uploads, memories
-    )
+    state, diagnostics = server_step.apply(cycle, ids, weights, uploads, memories)
+    state = dataclasses.replace(state, optimizers=optimizers)
     diagnostics |= server_step.idle_uploads(cycle, reached(schedule))
     needed = (schedule.client < recipe.clustering.num_clients).sum(dtype=jnp.int32)
     return state, server_step.info(sums, needed, schedule.planned, diagnostics)
