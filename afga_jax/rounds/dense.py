@@ -80,7 +80,10 @@ def _begin(cycle: Cycle, holders: Array | None, size: int) -> tuple[Model, Memor
         own = cycle.rows_at(own, holders)
     if serverless:
         return own
-    return client_step.fresh(recipe, state.params, state.stats, *own, size)
+    controls, optimizers = own
+    return client_step.fresh(
+        recipe, state.params, state.stats, controls, optimizers, size
+    )
 
 
 def _kept(cycle: Cycle, holders: Array | None, memories: Memory) -> PyTree:

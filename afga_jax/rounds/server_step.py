@@ -1,7 +1,7 @@
 """From the uploading clients to the next server model."""
 
 import dataclasses
-from typing import cast
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ from afga_jax.typing import Array, PyTree
 
 def apply(
     cycle: Cycle, ids: Array, weights: Array, deltas: Array, memories: Memory
-) -> tuple[FederatedState, dict[str, Array]]:
+) -> tuple[FederatedState, dict[str, Any]]:
     """The aggregated delta, the server's step, and the uploading clients' new controls.
 
     BatchNorm statistics are averaged with the same weights, outside the aggregator and
@@ -138,7 +138,7 @@ def info(
     sums: tuple[Array, dict[str, Array]],
     needed: Array,
     planned: Array,
-    diagnostics: dict[str, Array],
+    diagnostics: dict[str, Any],
 ) -> RoundInfo:
     """Diagnostics from sums over the gradients that were computed."""
     mean = jax.tree.map(lambda x: x / jnp.maximum(needed, 1), sums)

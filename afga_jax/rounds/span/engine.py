@@ -54,8 +54,12 @@ def run_cycle(cycle: Cycle, schedule: Schedule) -> tuple[FederatedState, RoundIn
     cumulative = not recipe.mixing.mixes
     start, unravel = ravel_pytree(Model(state.params, state.stats, ()))
     clients = len(schedule.memory_client)
-    own = trees.take((state.controls, state.optimizers), schedule.memory_client)
-    _, memories = client_step.fresh(recipe, state.params, state.stats, *own, clients)
+    controls, optimizers = trees.take(
+        (state.controls, state.optimizers), schedule.memory_client
+    )
+    _, memories = client_step.fresh(
+        recipe, state.params, state.stats, controls, optimizers, clients
+    )
     # The last row takes what padding writes.
     table = jnp.zeros((schedule.rows + 1, len(start)), start.dtype)
     uploads = jnp.zeros((len(schedule.upload), len(start)), start.dtype)
