@@ -1,7 +1,7 @@
 """Adaptive federated learning with gossip between clients, as one compiled JAX round.
 
-An algorithm is a recipe of four choices: who takes part, how a client steps, who mixes
-with whom, and what the server does with the mean change.
+An algorithm is a recipe of a few choices: who takes part, how a client steps, who mixes
+with whom, what the server makes of the uploaded deltas, and how it steps.
 """
 
 from afga_jax.algorithms import (

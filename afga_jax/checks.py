@@ -115,10 +115,10 @@ def did_you_mean(
     """The question after a mistyped name, or what to say where nothing is near.
 
     Args:
-      name: As it was typed.
+      name: The name as it was typed.
       known: What it may be.
       otherwise: The text where nothing is near.
-      prefix: Of all these names, such as `--`.
+      prefix: What stands before all these names, such as `--`.
     """
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
     if not near:

@@ -54,11 +54,11 @@ def place_key(
     """The key of what happens for one purpose at one place of a run.
 
     Args:
-      key: The run's.
+      key: The run's key.
       purpose: What is drawn.
-      round: Counts from 0.
-      cycle: Of the round, below `MAX_CYCLES`.
-      step: Of the cycle, below `MAX_STEPS`.
+      round: Number of the round, from 0.
+      cycle: Number of the cycle in the round, below `MAX_CYCLES`.
+      step: Number of the local step in the cycle, below `MAX_STEPS`.
     """
     words = [jnp.asarray(x, jnp.uint32) for x in (cycle, step, purpose)]
     cycle, step, purpose = words

@@ -90,7 +90,7 @@ class FederatedState:
     Attributes:
       round: Rounds done.
       params: The server's model; without a server, the mean of the clients'.
-      stats: Its BatchNorm statistics.
+      stats: BatchNorm statistics of the server's model.
       server: The server optimizer's state.
       control: The mean of the clients' controls.
       controls: Each client's control, `[N, ...]`.

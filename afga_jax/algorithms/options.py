@@ -36,46 +36,51 @@ class Options:
     `weight_decay`, `mu`) may be arrays with one number for each client, `[N]`.
 
     Attributes:
-      num_clients: N.
-      active: M, clients of all clusters that compute per step and upload per round.
+      num_clients: N, the number of clients.
+      active: M, the number of clients of all clusters that compute at a step and upload
+        in a round.
       participation: M/N, if `active` is not given; rounded in each cluster.
-      num_clusters: K.
-      clustering: `equal` (random), one label per client, or a `Clustering`.
-      clustering_seed: Of the equal clustering.
-      local_steps: 𝓘 (τ, E).
+      num_clusters: K, the number of clusters.
+      clustering: Who belongs together: `equal` (random), one label per client, or a
+        `Clustering`.
+      clustering_seed: Seed of the equal clustering.
+      local_steps: 𝓘 (τ, E), the number of local steps in a round.
       client_steps: τᵢ, one for each client and at most `local_steps`: it computes only
         in the first τᵢ steps of a round; None: in all.
-      resample: New clients compute at every step.
+      resample: Whether new clients compute at every step.
       topology: A name (`ring`, `complete`, `unbalanced_complete`, `random`, `torus`,
         `exponential`, `star`, `none`), a matrix, a networkx graph, a function of the
         number of clients, a list of one per cluster, or a `Mixing`.
       adapted: Mix only among the clients that compute: a new ring `per_step` over those
         of the step, or `per_round` over those of the round.
       mixing_order: `after` the step, W(x + step), or `before`, Wx + step.
-      mix_every: q: mix after every q-th local step only.
-      active_prob: p_c of HA-Fed's partial-active variant.
-      pga_period: H of PGA; None: `local_steps`.
+      mix_every: q: clients mix only after every q-th local step.
+      active_prob: p_c, the probability with which a client computes in HA-Fed's
+        partial-active variant.
+      pga_period: H, the number of steps from one exact average of PGA to the next;
+        None: `local_steps`.
       local_optimizer: `sgd`, `momentum`, `adam`, an optax transformation, or a function
         from the learning rate to one.
-      local_lr: η_l.
-      momentum: Of the local optimizer `momentum`.
-      weight_decay: Of the named local optimizers.
+      local_lr: η_l, the clients' learning rate.
+      momentum: Decay of the local optimizer `momentum`.
+      weight_decay: L2 penalty that named local optimizers add to the gradient.
       server_optimizer: Any optax optimizer, such as `optax.adam(1e-2)`, in place of the
         algorithm's own; it is given the pseudo-gradient −Δ.
       aggregator: How uploaded deltas become one, an `Aggregator`, in place of the
         algorithm's own; see `afga_jax.aggregators`.
-      server_lr: η.
-      eps: ε (τ of FedAdam and its like).
-      b1: β₁.
-      b2: β₂.
-      b3: β₃ of DAdam.
-      mu: μ of FedProx.
-      feddyn_alpha: α of FedDyn.
-      weighting: Of uploads: `uniform` or by data `size`.
-      cluster_weighting: Of clusters: `uniform` or by number of clients, `size`.
+      server_lr: η, the server's learning rate.
+      eps: ε of an adaptive server (τ of FedAdam and its like).
+      b1: β₁, decay of the first moment.
+      b2: β₂, decay of the second moment.
+      b3: β₃ of DAdam, decay of the maximum.
+      mu: μ of FedProx, the weight of its proximal term.
+      feddyn_alpha: α of FedDyn, the weight of its regularisation.
+      weighting: How uploads are weighted: `uniform` or by data `size`.
+      cluster_weighting: How clusters are weighted: `uniform` or by number of clients,
+        `size`.
       inner: The algorithm inside FedCluster's cycle.
-      shuffle: FedCluster takes its clusters in a new order in each round.
-      full_batch: A local step sees the client's whole data.
+      shuffle: Whether FedCluster takes its clusters in a new order in each round.
+      full_batch: Whether a local step sees the client's whole data.
     """
 
     num_clients: int = _whole(dataclasses.MISSING)

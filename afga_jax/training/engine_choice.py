@@ -43,7 +43,7 @@ class Choice:
 
     Attributes:
       engine: `dense` or `span`.
-      reason: In a few words.
+      reason: Why this engine was chosen, in a few words.
       run: What its memory depends on, but for the data.
       other: The same for the other engine; None: it cannot run this, or was not asked.
       width: Gradients side by side in a slot of the span engine.
