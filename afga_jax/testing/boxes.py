@@ -22,7 +22,6 @@ from afga_jax.testing.parts import (
     ring,
     sgd,
     upload_weights,
-    value_and_grad,
     within,
 )
 
@@ -54,9 +53,8 @@ def afga(
             for t, selected in enumerate(draws.active):  # 5, 6: S_{r,t}
                 for i in everybody:  # 7
                     if i in selected:  # 8
-                        batch = draws.batch(t, i)
-                        loss, g, stats[i] = value_and_grad(
-                            models[i], stats[i], batch
+                        loss, g, stats[i] = draws.gradient(
+                            t, i, models[i], stats[i]
                         )  # 9
                         models[i] += steps[i](g)  # 10
                         origins.add(i, len(losses) - begun)
@@ -126,8 +124,7 @@ def by_matrices(
                     np.zeros_like(stats),
                 )
                 for i in sorted(selected):
-                    batch = draws.batch(t, i)
-                    loss, g, new_stats = value_and_grad(models[i], stats[i], batch)
+                    loss, g, new_stats = draws.gradient(t, i, models[i], stats[i])
                     increments[i], stat_increments[i] = (
                         steps[i](g),
                         new_stats - stats[i],
@@ -179,9 +176,7 @@ def hafed(
                 for i in members:  # 9
                     if active and i not in draws.active[t]:
                         continue
-                    loss, g, stats[i] = value_and_grad(
-                        models[i], stats[i], draws.batch(t, i)
-                    )
+                    loss, g, stats[i] = draws.gradient(t, i, models[i], stats[i])
                     models[i] = models[i] - local_lr * g  # 11, 12
                     origins.add(i, len(losses))
                     losses.append(loss)
@@ -304,7 +299,7 @@ def _alone(x, s, draws, client, step: Callable, losses: list, *, pull=0.0, shift
     """A client's round without mixing: g + pull·(y − x) + shift at each step."""
     y = x
     for t in range(draws.steps):
-        loss, g, s = value_and_grad(y, s, draws.batch(t, client))
+        loss, g, s = draws.gradient(t, client, y, s)
         y = y + step(g + pull * (y - x) + shift)
         losses.append(loss)
     return y, s

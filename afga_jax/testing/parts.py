@@ -35,6 +35,13 @@ class Draws(NamedTuple):
         """A client's inputs and targets at a step."""
         return self.inputs[step, client], self.targets[step, client]
 
+    def gradient(self, step: int, client: int, params: np.ndarray, stats: np.ndarray):
+        """A client's loss and gradient at a step, and its new statistics.
+
+        All boxes ask here, so a subclass brings another model, or other gradients.
+        """
+        return value_and_grad(params, stats, self.batch(step, client))
+
 
 Rounds = list[list[Draws]]  # of each round, the draws of its cycles
 

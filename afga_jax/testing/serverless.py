@@ -13,7 +13,6 @@ from afga_jax.testing.parts import (
     Result,
     Rounds,
     ring,
-    value_and_grad,
     within,
 )
 
@@ -35,9 +34,7 @@ def dsgd(
         for t in range(draws.steps):
             increments, stat_increments = np.zeros_like(models), np.zeros_like(stats)
             for i in everybody:
-                loss, g, new_stats = value_and_grad(
-                    models[i], stats[i], draws.batch(t, i)
-                )
+                loss, g, new_stats = draws.gradient(t, i, models[i], stats[i])
                 increments[i], stat_increments[i] = -local_lr * g, new_stats - stats[i]
                 losses.append(loss)
             count += 1
@@ -96,7 +93,7 @@ def damsgrad(
 def _gradients(problem, models, draws, step, losses) -> np.ndarray:
     rows = []
     for i, x in enumerate(models):
-        loss, g, _ = value_and_grad(x, problem.stats, draws.batch(step, i))
+        loss, g, _ = draws.gradient(step, i, x, problem.stats)
         rows.append(g)
         losses.append(loss)
     return np.array(rows)
