@@ -181,8 +181,11 @@ def average() -> Callable:
     return lambda delta: delta
 
 
-def fedamsgrad(b1=0.9, b2=0.99, eps=1e-8) -> Callable:
-    """AFGA Alg. 1, lines 1 and 19-22: m/√(v̂+ε), m₀ = v₀ = v̂₀ = 0."""
+def fedamsgrad(b1=0.9, b2=0.99, eps=1e-8, *, eps_inside=True) -> Callable:
+    """AFGA Alg. 1, lines 1 and 19-22: m/√(v̂+ε), m₀ = v₀ = v̂₀ = 0.
+
+    With `eps_inside=False` m/(√v̂+ε), as HA-Fed's eq. 3.2 prints it.
+    """
     m = v = largest = 0.0
 
     def step(delta):
@@ -190,7 +193,9 @@ def fedamsgrad(b1=0.9, b2=0.99, eps=1e-8) -> Callable:
         m = b1 * m + (1 - b1) * delta
         v = b2 * v + (1 - b2) * delta**2
         largest = np.maximum(largest, v)
-        return m / np.sqrt(largest + eps)
+        if eps_inside:
+            return m / np.sqrt(largest + eps)
+        return m / (np.sqrt(largest) + eps)
 
     return step
 

@@ -195,31 +195,23 @@ def test_matrices_points_and_gradients_fit_together(name):
     assert np.isfinite(vector["points"][~nobody]).all()
 
 
-def mistaken(largest_of, divide, b1=0.9, b2=0.6, eps=1e-3):
-    """A server step with another maximum or another place of ε."""
-    m = v = largest = 0.0
+def without_maximum(b1=0.9, b2=0.6, eps=1e-3):
+    m = v = 0.0
 
     def step(delta):
-        nonlocal m, v, largest
+        nonlocal m, v
         m = b1 * m + (1 - b1) * delta
         v = b2 * v + (1 - b2) * delta**2
-        largest = largest_of(largest, v)
-        return divide(m, largest, eps)
+        return m / np.sqrt(v + eps)
 
     return step
 
 
-def inside(m, v, eps):
-    return m / np.sqrt(v + eps)
-
-
-def outside(m, v, eps):
-    return m / (np.sqrt(v) + eps)
-
-
 MISTAKES = {
-    "no maximum": {"server": lambda: mistaken(lambda _, v: v, inside)},
-    "ε outside the root": {"server": lambda: mistaken(np.maximum, outside)},
+    "no maximum": {"server": without_maximum},
+    "ε outside the root": {
+        "server": lambda: parts.fedamsgrad(b2=0.6, eps=1e-3, eps_inside=False)
+    },
     "FedAMS": {"server": lambda: parts.fedams(b2=0.6, eps=1e-3)},
     "mixing before the step": {"mixing_order": "before"},
     "no mixing": {"matrix_at": lambda draws, step: np.eye(vectors.CLIENTS)},

@@ -59,7 +59,8 @@ def write(folder: str | Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.npz" for name in NAMES]
     for name, path in zip(NAMES, paths, strict=True):
-        np.savez_compressed(path, **make(name))
+        arrays: dict[str, Any] = {**make(name)}
+        np.savez_compressed(path, **arrays)
     return paths
 
 
