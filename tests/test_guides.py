@@ -1,5 +1,6 @@
 """The guides' Python runs as printed and does what the guides say."""
 
+import json
 import re
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from reference_cases import SIZES, UNEQUAL, Case, check
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = [
     *sorted(path.relative_to(DOCS).as_posix() for path in DOCS.glob("guide/*.md")),
+    "one-page.md",
     "test-vectors.md",
 ]
 KEY = jax.random.key(3)
@@ -46,7 +48,15 @@ def execute(page, only=None):
     return names
 
 
-@pytest.mark.usefixtures("registries")
+@pytest.fixture
+def precision():
+    """What a page says about precision is forgotten after the test."""
+    before = jax.config.jax_enable_x64
+    yield
+    jax.config.update("jax_enable_x64", before)
+
+
+@pytest.mark.usefixtures("registries", "precision")
 @pytest.mark.parametrize("page", PAGES)
 def test_page_prints_what_it_says(page, capsys):
     execute(page)
@@ -60,6 +70,26 @@ def test_page_prints_what_it_says(page, capsys):
             np.testing.assert_allclose(float(word), float(wanted), rtol=0, atol=2e-3)
         else:
             assert word == wanted
+
+
+def test_one_page_is_short_and_plain():
+    given, algorithm, *_ = blocks("one-page.md", "python")
+    assert "ring(N)" in algorithm
+    lines = (given + algorithm).splitlines()
+    assert len([line for line in lines if line.strip()]) <= 60
+    imported = [line for line in lines if "afga_jax" in line]
+    assert imported == [
+        "from afga_jax import clustering, data, fedamsgrad, participation",
+        "from afga_jax.keys import batch_key",
+    ]
+
+
+def test_one_page_is_the_notebook():
+    path = DOCS.parent / "notebooks" / "00_one_page.ipynb"
+    cells = json.loads(path.read_text())["cells"]
+    code = ["".join(one["source"]) for one in cells if one["cell_type"] == "code"]
+    page = [block.rstrip("\n") for block in blocks("one-page.md", "python")]
+    assert code[1 : 1 + len(page)] == page
 
 
 def fednova(problem, rounds, *, local_lr, server_lr):
