@@ -1,5 +1,6 @@
 """The guides' Python runs as printed and does what the guides say."""
 
+import json
 import re
 from pathlib import Path
 
@@ -14,7 +15,12 @@ from afga_jax.gossip import kernels
 from afga_jax.testing import parts
 from reference_cases import SIZES, UNEQUAL, Case, check
 
-GUIDES = Path(__file__).parents[1] / "docs" / "guide"
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = [
+    *sorted(path.relative_to(DOCS).as_posix() for path in DOCS.glob("guide/*.md")),
+    "one-page.md",
+    "test-vectors.md",
+]
 KEY = jax.random.key(3)
 STEPS = [1, 4, 2, 3, 4, 1, 2, 3, 4]
 
@@ -31,7 +37,7 @@ def registries():
 
 def blocks(page, language):
     pattern = rf"^```{language}\n(.*?)^```"
-    return re.findall(pattern, (GUIDES / page).read_text(), re.DOTALL | re.MULTILINE)
+    return re.findall(pattern, (DOCS / page).read_text(), re.DOTALL | re.MULTILINE)
 
 
 def execute(page, only=None):
@@ -42,8 +48,16 @@ def execute(page, only=None):
     return names
 
 
-@pytest.mark.usefixtures("registries")
-@pytest.mark.parametrize("page", sorted(path.name for path in GUIDES.glob("*.md")))
+@pytest.fixture
+def precision():
+    """What a page says about precision is forgotten after the test."""
+    before = jax.config.jax_enable_x64
+    yield
+    jax.config.update("jax_enable_x64", before)
+
+
+@pytest.mark.usefixtures("registries", "precision")
+@pytest.mark.parametrize("page", PAGES)
 def test_page_prints_what_it_says(page, capsys):
     execute(page)
     printed = capsys.readouterr().out.split()
@@ -56,6 +70,26 @@ def test_page_prints_what_it_says(page, capsys):
             np.testing.assert_allclose(float(word), float(wanted), rtol=0, atol=2e-3)
         else:
             assert word == wanted
+
+
+def test_one_page_is_short_and_plain():
+    given, algorithm, *_ = blocks("one-page.md", "python")
+    assert "ring(N)" in algorithm
+    lines = (given + algorithm).splitlines()
+    assert len([line for line in lines if line.strip()]) <= 60
+    imported = [line for line in lines if "afga_jax" in line]
+    assert imported == [
+        "from afga_jax import clustering, data, fedamsgrad, participation",
+        "from afga_jax.keys import batch_key",
+    ]
+
+
+def test_one_page_is_the_notebook():
+    path = DOCS.parent / "notebooks" / "00_one_page.ipynb"
+    cells = json.loads(path.read_text())["cells"]
+    code = ["".join(one["source"]) for one in cells if one["cell_type"] == "code"]
+    page = [block.rstrip("\n") for block in blocks("one-page.md", "python")]
+    assert code[1 : 1 + len(page)] == page
 
 
 def fednova(problem, rounds, *, local_lr, server_lr):
@@ -80,7 +114,7 @@ def fednova(problem, rounds, *, local_lr, server_lr):
 @pytest.mark.usefixtures("registries", "x64")
 @pytest.mark.parametrize("clusters", [1, 3])
 def test_fednova_is_the_papers(clusters):
-    made = execute("add-an-algorithm.md", only=2)["fednova"]
+    made = execute("guide/add-an-algorithm.md", only=2)["fednova"]
     numbers = {"local_lr": 0.3, "server_lr": 0.7}
     options = {"client_steps": STEPS, "participation": 0.6}
     labels = None if clusters == 1 else UNEQUAL
@@ -89,7 +123,7 @@ def test_fednova_is_the_papers(clusters):
 
 @pytest.mark.usefixtures("registries", "x64")
 def test_fednova_with_both_engines():
-    made = execute("add-an-algorithm.md", only=2)["fednova"]
+    made = execute("guide/add-an-algorithm.md", only=2)["fednova"]
     after = {}
     for engine in ("dense", "span"):
         algorithm = afga_jax.build(
@@ -109,7 +143,7 @@ def test_fednova_with_both_engines():
 
 @pytest.mark.usefixtures("registries", "x64")
 def test_fednova_with_equal_steps_is_fedavg():
-    made = execute("add-an-algorithm.md", only=2)["fednova"]
+    made = execute("guide/add-an-algorithm.md", only=2)["fednova"]
     options = {"num_clients": 9, "active": 4, "local_steps": 3, "weighting": "size"}
     data, after = toy.clients(9, sizes=SIZES), []
     for algorithm, more in ((made, {"client_steps": [3] * 9}), ("fedavg", {})):
@@ -120,7 +154,7 @@ def test_fednova_with_equal_steps_is_fedavg():
 
 @pytest.mark.usefixtures("registries")
 def test_fednova_refuses_mixing():
-    made = execute("add-an-algorithm.md", only=2)["fednova"]
+    made = execute("guide/add-an-algorithm.md", only=2)["fednova"]
     with pytest.raises(ValueError, match=r"topology sets mixing.*'none'"):
         afga_jax.build(made, toy.logistic(), num_clients=9, topology="ring")
 

@@ -1,6 +1,7 @@
 """Imports point one way: a package may use only those above it in this list."""
 
 import ast
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,23 @@ def test_imports_point_one_way(path):
     for name in imports(path):
         assert name in ORDER, f"{layer} imports {name} from the root: name its module"
         assert ORDER.index(name) <= ORDER.index(layer), f"{layer} → {name}"
+
+
+def test_the_boxes_are_plain_numpy():
+    """Only `draws` knows the package; a runner of tests is needed by nothing."""
+    for path in (PACKAGE / "testing").rglob("*.py"):
+        named = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                named.add(node.module)
+            elif isinstance(node, ast.Import):
+                named |= {alias.name for alias in node.names}
+        outside = {name.split(".")[0] for name in named} - sys.stdlib_module_names
+        assert "pytest" not in outside
+        if path.name != "draws.py":
+            assert outside <= {"numpy", "afga_jax"}, path
+            inside = {name for name in named if name.startswith("afga_jax")}
+            assert all(name.startswith("afga_jax.testing") for name in inside), path
 
 
 def test_the_root_is_small():

@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 NAMES = (
+    "00_one_page",
     "01_quickstart",
     "02_gossip_and_topology",
     "03_dilemma_of_local_steps",

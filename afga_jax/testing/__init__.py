@@ -33,10 +33,11 @@ and two of the four gradients reach it:
 (8,) 4 2
 (8,) 4 2
 
-`draws_of` gives the draws of an algorithm of the package.
+`draws_of` gives the draws of an algorithm of the package. `vectors` has small runs with
+all that goes in and what comes out, for implementations that cannot call Python.
 """
 
-from afga_jax.testing import boxes, parts, serverless
+from afga_jax.testing import boxes, parts, serverless, vectors
 from afga_jax.testing.draws import draws_of
 from afga_jax.testing.parts import Draws, Problem, Result
 
@@ -48,4 +49,5 @@ __all__ = [
     "draws_of",
     "parts",
     "serverless",
+    "vectors",
 ]

@@ -3,8 +3,13 @@
 Loops over rounds, steps and clients, in the order of the algorithm boxes; written from
 the papers, not from the package. Each algorithm is a generator of one `Result` per
 round. Who is sampled and what a client sees is given (`Draws`); the rest is done here.
-Lines refer to the box named in the docstring. `afga_jax.testing.serverless` has the
-methods without a server.
+Comments with a number are the line of the box that the docstring names.
+`afga_jax.testing.serverless` has the methods without a server.
+
+Arguments that boxes share: `problem`, where the run starts; `rounds`, the draws of each
+round's cycles; `local_lr`, η_l, and `server_lr`, η, numbers or schedules of the round;
+`server` and `local`, optimizers of `parts`; `by_size`, a client's delta counts by its
+samples; `by_members`, a cluster's counts by its clients.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,7 +27,6 @@ from afga_jax.testing.parts import (
     ring,
     sgd,
     upload_weights,
-    value_and_grad,
     within,
 )
 
@@ -40,7 +44,34 @@ def afga(
     by_size=False,
     by_members=False,
 ) -> Iterator[Result]:
-    """AFGA, Alg. 1; with several clusters CAFGA, Alg. 2; `adapted`: §5, footnote 4."""
+    """AFGA, and CAFGA where there are several clusters.
+
+    With S_{r,t} the clients that compute at step t, S_r^k those of cluster k that
+    upload, and W the mixing matrix inside each cluster:
+
+        x^i_{r,t'} = x^i_{r,t} − η_l g^i_{r,t} for i ∈ S_{r,t}, otherwise x^i_{r,t}
+        x^i_{r,t+1} = Σ_j W_ij x^j_{r,t'}
+        Δ_r = 1/K Σ_k 1/|S_r^k| Σ_{i ∈ S_r^k} (x^i_{r,𝓘} − x_r)
+        m_r = β₁m_{r−1} + (1−β₁)Δ_r, v_r = β₂v_{r−1} + (1−β₂)Δ_r²
+        v̂_r = max(v̂_{r−1}, v_r), x_{r+1} = x_r + η m_r/√(v̂_r + ε)
+
+    Wang and Chen, "On the Data Heterogeneity in Adaptive Federated Learning"
+    (https://openreview.net/forum?id=hv7iXsiBZE): Algorithm 1, Algorithm 2, and §5 with
+    footnote 4 for `adapted`.
+
+    Args:
+      problem: See the module, as for all that is not said here.
+      rounds: One cycle each, but for FedCluster of AFGA.
+      local_lr: η_l.
+      server_lr: η.
+      server: The server's optimizer.
+      local: The clients' optimizer.
+      topology: From a number of clients to their mixing matrix.
+      adapted: None: everybody mixes. `per_step`: a new ring over the clients that
+        compute at the step; `per_round`: over those that upload.
+      by_size: See the module.
+      by_members: See the module.
+    """
     x, s, everybody = problem.params, problem.stats, range(problem.num_clients)
     server = server()  # 1
     for r, cycles in enumerate(rounds):  # 2
@@ -54,20 +85,13 @@ def afga(
             for t, selected in enumerate(draws.active):  # 5, 6: S_{r,t}
                 for i in everybody:  # 7
                     if i in selected:  # 8
-                        batch = draws.batch(t, i)
-                        loss, g, stats[i] = value_and_grad(
-                            models[i], stats[i], batch
+                        loss, g, stats[i] = draws.gradient(
+                            t, i, models[i], stats[i]
                         )  # 9
                         models[i] += steps[i](g)  # 10
                         origins.add(i, len(losses) - begun)
                         losses.append(loss)
-                mixing = {
-                    None: set(everybody),
-                    "per_step": selected,
-                    "per_round": draws.upload,
-                }[adapted]
-                groups = [[i for i in k if i in mixing] for k in problem.clusters]
-                matrix = within(problem.num_clients, groups, topology)
+                matrix = mixing_matrix(problem, draws, t, topology, adapted)
                 models, stats = matrix @ models, matrix @ stats  # 14
                 origins.mix(everybody, matrix)
             weights = upload_weights(problem, draws.upload, by_size, by_members)
@@ -77,6 +101,27 @@ def afga(
             uploads += len(draws.upload)
             needed += origins.among(losses[begun:], draws.upload)
         yield Result(x, s, losses, uploads, needed)
+
+
+def mixing_matrix(
+    problem: Problem, draws: Draws, step: int, topology=ring, adapted=None
+) -> np.ndarray:
+    """W of all clients at a step of `afga`: inside each cluster, among those who mix.
+
+    Args:
+      problem: Says who is in which cluster.
+      draws: Say who computes and who uploads.
+      step: The local step, from 0.
+      topology: From a number of clients to their mixing matrix.
+      adapted: As in `afga`.
+    """
+    mixing = {
+        None: set(range(problem.num_clients)),
+        "per_step": draws.active[step],
+        "per_round": draws.upload,
+    }[adapted]
+    groups = [[i for i in k if i in mixing] for k in problem.clusters]
+    return within(problem.num_clients, groups, topology)
 
 
 def by_matrices(
@@ -92,7 +137,10 @@ def by_matrices(
     by_size=False,
     by_members=False,
 ) -> Iterator[Result]:
-    """AFGA's box for any mixing, W(x + step) or Wx + step, and any local optimizer.
+    """AFGA's box for any mixing, W(x + u) or Wx + u, and any local optimizer's step u.
+
+    It also follows which gradients have reached which model, momentum included
+    (`Result.needed`, `Result.idle`).
 
     Args:
       problem: Where the run starts.
@@ -126,8 +174,7 @@ def by_matrices(
                     np.zeros_like(stats),
                 )
                 for i in sorted(selected):
-                    batch = draws.batch(t, i)
-                    loss, g, new_stats = value_and_grad(models[i], stats[i], batch)
+                    loss, g, new_stats = draws.gradient(t, i, models[i], stats[i])
                     increments[i], stat_increments[i] = (
                         steps[i](g),
                         new_stats - stats[i],
@@ -166,7 +213,24 @@ def hafed(
     active=False,
     mix_every=1,
 ) -> Iterator[Result]:
-    """HA-Fed, Alg. 2; `full`: Alg. 1; `active` and `mix_every` > 1: App. F.3."""
+    """HA-Fed: everybody computes and mixes inside its cluster; m of each upload.
+
+        x^i_{t,s+1} = Σ_{j ∈ N_k^i} (W_k)_ij (x^j_{t,s} − η_l g^j_{t,s})
+        Δ_t = 1/K Σ_k 1/m Σ_{i ∈ S_t^k} (x^i_{t,τ} − x_t), then AFGA's server step
+
+    "Accelerating Adaptive Federated Optimization with Local Gossip Communications":
+    Algorithm 2, Algorithm 1 and App. F.3.
+
+    Args:
+      problem: See the module, as for all that is not said here.
+      rounds: One cycle each.
+      local_lr: η_l.
+      server_lr: η.
+      server: The server's optimizer.
+      full: Everybody uploads, Algorithm 1.
+      active: Only the clients of `Draws.active` compute, App. F.3.
+      mix_every: q: clients mix after every q-th step only, App. F.3.
+    """
     x, s, server = problem.params, problem.stats, server()  # 1
     for (draws,) in rounds:  # 2
         losses: list[float] = []
@@ -179,9 +243,7 @@ def hafed(
                 for i in members:  # 9
                     if active and i not in draws.active[t]:
                         continue
-                    loss, g, stats[i] = value_and_grad(
-                        models[i], stats[i], draws.batch(t, i)
-                    )
+                    loss, g, stats[i] = draws.gradient(t, i, models[i], stats[i])
                     models[i] = models[i] - local_lr * g  # 11, 12
                     origins.add(i, len(losses))
                     losses.append(loss)
@@ -210,7 +272,15 @@ def fedopt(
     mu=0.0,
     by_size=False,
 ) -> Iterator[Result]:
-    """FedOpt (Reddi et al. 2020, Alg. 1); FedAvg by `average`; FedProx by `mu`."""
+    """FedOpt: the sampled clients train alone, and the server steps along their mean.
+
+        y_i ← y_i − η_l (g_i + μ(y_i − x)), 𝓘 times from y_i = x
+        Δ = Σ_{i ∈ S} p_i (y_i − x) / Σ_{i ∈ S} p_i, x ← x + η·server(Δ)
+
+    Reddi et al., "Adaptive Federated Optimization", 2020, Algorithm 1. FedAvg
+    (McMahan et al. 2017) by `average`, FedAMSGrad (Tong et al. 2020; Wang et al. 2022)
+    by `fedamsgrad`, FedProx (Li et al. 2020) by `mu`.
+    """
     x, s, server = problem.params, problem.stats, server()
     for r, (draws,) in enumerate(rounds):
         losses: list[float] = []
@@ -239,7 +309,15 @@ def fedcluster(
     shuffle=True,
     by_size=True,
 ) -> Iterator[Result]:
-    """FedCluster, Alg. 1, with the averaging of its model as a step of the server."""
+    """FedCluster: clusters take turns, and each continues from the model of the last.
+
+        W_{jM+K+1} = Σ_{k ∈ S} (p_k/q) w^{(k)}_{j,K,E}, q = Σ_{k ∈ S} p_k
+
+    Chen et al., "FedCluster: Boosting the Convergence of Federated Learning via
+    Cluster-Cycling", 2020, Algorithm 1; the mean is written as x + η·server(Δ), so that
+    other servers fit. With `shuffle` the clusters come in the order of the draws,
+    otherwise 0, 1, … as in the box.
+    """
     x, s, server = problem.params, problem.stats, server()
     for cycles in rounds:  # j
         losses: list[float] = []
@@ -263,7 +341,15 @@ def fedcluster(
 def scaffold(
     problem: Problem, rounds: Rounds, *, local_lr, server_lr=1.0
 ) -> Iterator[Result]:
-    """SCAFFOLD (Karimireddy et al. 2020b, Alg. 1), option II."""
+    """SCAFFOLD: control variates take the clients' drift out of their gradients.
+
+        y_i ← y_i − η_l (g_i(y_i) − c_i + c)
+        c_i⁺ = c_i − c + (x − y_i)/(𝓘 η_l)
+        x ← x + η mean(y_i − x), c ← c + |S|/N mean(c_i⁺ − c_i)
+
+    Karimireddy et al., "SCAFFOLD: Stochastic Controlled Averaging for Federated
+    Learning", 2020, Algorithm 1 with option II.
+    """
     x, s = problem.params, problem.stats
     c, controls = np.zeros_like(x), np.zeros((problem.num_clients, len(x)))
     for (draws,) in rounds:
@@ -284,7 +370,15 @@ def scaffold(
 def feddyn(
     problem: Problem, rounds: Rounds, *, local_lr, feddyn_alpha
 ) -> Iterator[Result]:
-    """FedDyn (Acar et al. 2021, Alg. 1), local minimisation by SGD."""
+    """FedDyn: each client's loss is regularised by what it learnt before.
+
+        θ_i ← θ_i − η_l (g_i(θ_i) + α(θ_i − θ) − ∇_i), 𝓘 times from θ_i = θ
+        ∇_i ← ∇_i − α(θ_i − θ), h ← h − α/N Σ_{i ∈ S} (θ_i − θ)
+        θ ← mean θ_i − h/α
+
+    Acar et al., "Federated Learning Based on Dynamic Regularization", 2021,
+    Algorithm 1, with SGD for the local minimisation.
+    """
     x, s, alpha = problem.params, problem.stats, feddyn_alpha
     h, duals = np.zeros_like(x), np.zeros((problem.num_clients, len(x)))
     for (draws,) in rounds:
@@ -304,7 +398,7 @@ def _alone(x, s, draws, client, step: Callable, losses: list, *, pull=0.0, shift
     """A client's round without mixing: g + pull·(y − x) + shift at each step."""
     y = x
     for t in range(draws.steps):
-        loss, g, s = value_and_grad(y, s, draws.batch(t, client))
+        loss, g, s = draws.gradient(t, client, y, s)
         y = y + step(g + pull * (y - x) + shift)
         losses.append(loss)
     return y, s

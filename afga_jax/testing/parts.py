@@ -35,6 +35,13 @@ class Draws(NamedTuple):
         """A client's inputs and targets at a step."""
         return self.inputs[step, client], self.targets[step, client]
 
+    def gradient(self, step: int, client: int, params: np.ndarray, stats: np.ndarray):
+        """A client's loss and gradient at a step, and its new statistics.
+
+        All boxes ask here, so a subclass brings another model, or other gradients.
+        """
+        return value_and_grad(params, stats, self.batch(step, client))
+
 
 Rounds = list[list[Draws]]  # of each round, the draws of its cycles
 
@@ -174,8 +181,11 @@ def average() -> Callable:
     return lambda delta: delta
 
 
-def fedamsgrad(b1=0.9, b2=0.99, eps=1e-8) -> Callable:
-    """AFGA Alg. 1, lines 1 and 19-22: m/√(v̂+ε), m₀ = v₀ = v̂₀ = 0."""
+def fedamsgrad(b1=0.9, b2=0.99, eps=1e-8, *, eps_inside=True) -> Callable:
+    """AFGA Alg. 1, lines 1 and 19-22: m/√(v̂+ε), m₀ = v₀ = v̂₀ = 0.
+
+    With `eps_inside=False` m/(√v̂+ε), as HA-Fed's eq. 3.2 prints it.
+    """
     m = v = largest = 0.0
 
     def step(delta):
@@ -183,7 +193,9 @@ def fedamsgrad(b1=0.9, b2=0.99, eps=1e-8) -> Callable:
         m = b1 * m + (1 - b1) * delta
         v = b2 * v + (1 - b2) * delta**2
         largest = np.maximum(largest, v)
-        return m / np.sqrt(largest + eps)
+        if eps_inside:
+            return m / np.sqrt(largest + eps)
+        return m / (np.sqrt(largest) + eps)
 
     return step
 

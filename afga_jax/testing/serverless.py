@@ -13,7 +13,6 @@ from afga_jax.testing.parts import (
     Result,
     Rounds,
     ring,
-    value_and_grad,
     within,
 )
 
@@ -21,9 +20,14 @@ from afga_jax.testing.parts import (
 def dsgd(
     problem: Problem, rounds: Rounds, *, local_lr, mixing_order="after", pga_period=None
 ) -> Iterator[Result]:
-    """DSGD, W(x − ηg) or (Lian et al. 2017) Wx − ηg; PGA (Chen et al. 2021b, Alg. 1).
+    """DSGD, and PGA where `pga_period` is given.
 
-    PGA averages exactly at every H-th step, counted across rounds.
+        x ← W(x − ηg), or with `mixing_order="before"` x ← Wx − ηg
+
+    Lian et al., "Can Decentralized Algorithms Outperform Centralized Algorithms?",
+    2017, has the second form. PGA averages exactly, W = 11ᵀ/N, at every H-th step,
+    counted across rounds: Chen et al., "Accelerating Gossip SGD with Periodic Global
+    Averaging", 2021, Algorithm 1.
     """
     everybody = range(problem.num_clients)
     gossip = within(problem.num_clients, problem.clusters)
@@ -35,9 +39,7 @@ def dsgd(
         for t in range(draws.steps):
             increments, stat_increments = np.zeros_like(models), np.zeros_like(stats)
             for i in everybody:
-                loss, g, new_stats = value_and_grad(
-                    models[i], stats[i], draws.batch(t, i)
-                )
+                loss, g, new_stats = draws.gradient(t, i, models[i], stats[i])
                 increments[i], stat_increments[i] = -local_lr * g, new_stats - stats[i]
                 losses.append(loss)
             count += 1
@@ -56,7 +58,14 @@ def dsgd(
 def dadam(
     problem: Problem, rounds: Rounds, *, local_lr, b1=0.9, b2=0.99, b3=0.0, eps=1e-8
 ) -> Iterator[Result]:
-    """DAdam (Nazari et al. 2019): v̂ = β₃v̂ + (1−β₃)max(v̂, v), x ← Wx − η·m/√v̂."""
+    """DAdam: every client's own Adam between mixings.
+
+        m = β₁m + (1−β₁)g, v = β₂v + (1−β₂)g²
+        v̂ = β₃v̂ + (1−β₃)max(v̂, v), x ← Wx − η m/√v̂, v̂₀ = ε
+
+    Nazari et al., "DADAM: A Consensus-Based Distributed Adaptive Gradient Method for
+    Online Optimization", 2019; β₃ = 0 is AMSGrad.
+    """
     models = np.array([problem.params for _ in range(problem.num_clients)])
     m, v = np.zeros_like(models), np.zeros_like(models)
     largest = np.full_like(models, eps)
@@ -74,7 +83,13 @@ def dadam(
 def damsgrad(
     problem: Problem, rounds: Rounds, *, local_lr, b1=0.9, b2=0.99, eps=1e-8
 ) -> Iterator[Result]:
-    """D-AMSGrad (Chen et al.): the second moment follows the mixed v̂."""
+    """D-AMSGrad: the second moment tracks the mean of all clients' v̂.
+
+        m = β₁m + (1−β₁)g, v = β₂v + (1−β₂)g², v̂_t = max(v̂_{t−1}, v)
+        ũ ← Wũ, x ← Wx − η m/√max(ũ, ε), ũ ← ũ + v̂_t − v̂_{t−1}, ũ₀ = v̂₀ = ε
+
+    Chen et al., "On the Convergence of Decentralized Adaptive Gradient Methods", 2021.
+    """
     models = np.array([problem.params for _ in range(problem.num_clients)])
     matrix = ring(len(models))
     m, v = np.zeros_like(models), np.zeros_like(models)
@@ -96,7 +111,7 @@ def damsgrad(
 def _gradients(problem, models, draws, step, losses) -> np.ndarray:
     rows = []
     for i, x in enumerate(models):
-        loss, g, _ = value_and_grad(x, problem.stats, draws.batch(step, i))
+        loss, g, _ = draws.gradient(step, i, x, problem.stats)
         rows.append(g)
         losses.append(loss)
     return np.array(rows)

@@ -9,6 +9,7 @@ import pytest
 
 import afga_jax
 import toy
+from afga_jax.testing import parts
 
 DELTAS = np.random.default_rng(0).normal(size=(6, 5)) * [1, 1e-2, 1e-4, 0, 3]
 
@@ -25,29 +26,10 @@ def run(server, deltas=DELTAS):
     return np.asarray(updates)
 
 
-def equations(kind, rate=0.1, b1=0.9, b2=0.99, eps=1e-3, inside=True):
-    m = v = v_hat = np.zeros(5)
-    if kind in ("fedadam", "fedyogi", "fedadagrad"):
-        v = v + eps**2
-    updates = []
-    for d in DELTAS:
-        m = b1 * m + (1 - b1) * d
-        if kind == "fedyogi":
-            v = v - (1 - b2) * d**2 * np.sign(v - d**2)
-        elif kind == "fedadagrad":
-            v = v + d**2
-        else:
-            v = b2 * v + (1 - b2) * d**2
-        v_hat = np.maximum(v_hat, v)
-        if kind == "fedams":
-            v_hat = np.maximum(v_hat, eps)
-            step = m / np.sqrt(v_hat)
-        elif kind == "fedamsgrad":
-            step = m / np.sqrt(v_hat + eps) if inside else m / (np.sqrt(v_hat) + eps)
-        else:
-            step = m / (np.sqrt(v) + eps)
-        updates.append(rate * step)
-    return np.asarray(updates)
+def equations(kind, **numbers):
+    """What the papers add to the model, at η = 0.1."""
+    step = getattr(parts, kind)(**{"eps": 1e-3, **numbers})
+    return np.asarray([0.1 * step(delta) for delta in DELTAS])
 
 
 @pytest.mark.parametrize("kind", ["fedamsgrad", "fedams", "fedadam", "fedyogi"])
@@ -65,7 +47,7 @@ def test_adagrad_equations():
 
 def test_eps_outside_the_root():
     made = afga_jax.fedamsgrad(0.1, eps=1e-3, eps_inside=False)
-    expected = equations("fedamsgrad", inside=False)
+    expected = equations("fedamsgrad", eps_inside=False)
     np.testing.assert_allclose(run(made), expected, rtol=1e-12)
 
 
