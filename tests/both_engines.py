@@ -7,14 +7,14 @@ import numpy as np
 
 import afga_jax
 import toy
-from afga_jax.testing import Problem, Result, boxes, draws_of
+from afga_jax.testing import BoxResult, BoxStart, boxes, draws_of
 
 ROUNDS = 2
 
 close = partial(np.testing.assert_allclose, rtol=0, atol=1e-10)
 
 
-def compare(algorithm, data, key, **numbers) -> list[Result]:
+def compare(algorithm, data, key, **numbers) -> list[BoxResult]:
     """Asserts that both engines compute `boxes.by_matrices`, and returns its rounds.
 
     Tolerance 1e-10: they sum in different orders, and the adaptive step amplifies
@@ -23,7 +23,7 @@ def compare(algorithm, data, key, **numbers) -> list[Result]:
     start = jax.jit(algorithm.init)(key)
     labels = algorithm.recipe.clustering.labels()
     clusters = [np.flatnonzero(labels == k).tolist() for k in range(labels.max() + 1)]
-    problem = Problem(*toy.flat(start), np.asarray(data.sizes), clusters)
+    problem = BoxStart(*toy.flat(start), np.asarray(data.sizes), clusters)
     plans, dense = dense_rounds(algorithm, start, data, key)
     draws = [draws_of(plan, data, key) for plan in plans]
     expected = list(boxes.by_matrices(problem, draws, **numbers))

@@ -10,7 +10,7 @@ import numpy as np
 
 import afga_jax
 import toy
-from afga_jax.testing import Problem, boxes, draws_of, parts, serverless
+from afga_jax.testing import BoxStart, boxes, draws_of, parts, serverless
 
 CLIENTS, STEPS, ROUNDS = 9, 4, 4
 SIZES = [2, 5, 3, 7, 4, 6, 2, 5, 3]
@@ -340,7 +340,7 @@ def run(case: Case):
     clusters = [
         np.flatnonzero(np.equal(labels, k)).tolist() for k in sorted(set(labels))
     ]
-    problem = Problem(*toy.flat(state), np.array(SIZES), clusters)
+    problem = BoxStart(*toy.flat(state), np.array(SIZES), clusters)
     plans, states, infos = [], [], []
     for _ in range(ROUNDS):
         plan, state, info = advance(state)

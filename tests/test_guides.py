@@ -108,7 +108,7 @@ def fednova(problem, rounds, *, local_lr, server_lr):
             effective += weights[i] * STEPS[i]
             mean_stats = mean_stats + weights[i] * s_i
         x, s = x + server_lr * effective * direction, mean_stats
-        yield parts.Result(x, s, losses, len(draws.upload))
+        yield parts.BoxResult(x, s, losses, len(draws.upload))
 
 
 @pytest.mark.usefixtures("registries", "x64")

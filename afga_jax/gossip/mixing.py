@@ -494,7 +494,7 @@ class Varying(Mixing):
 
 
 @dataclass(frozen=True)
-class Drawn(Varying):
+class RandomMixing(Varying):
     """A random matrix for every step, another for each seed and round.
 
     Attributes:

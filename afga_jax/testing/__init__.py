@@ -10,7 +10,7 @@ and two of the four gradients reach it:
 >>> import numpy as np
 >>> from afga_jax import testing
 >>> rng = np.random.default_rng(0)
->>> problem = testing.Problem(
+>>> problem = testing.BoxStart(
 ...     params=rng.normal(size=8),  # three features and a bias, two classes
 ...     stats=np.zeros(0),
 ...     sizes=np.full(6, 4),
@@ -39,12 +39,12 @@ all that goes in and what comes out, for implementations that cannot call Python
 
 from afga_jax.testing import boxes, parts, serverless, vectors
 from afga_jax.testing.draws import draws_of
-from afga_jax.testing.parts import Draws, Problem, Result
+from afga_jax.testing.parts import BoxResult, BoxStart, Draws
 
 __all__ = [
+    "BoxResult",
+    "BoxStart",
     "Draws",
-    "Problem",
-    "Result",
     "boxes",
     "draws_of",
     "parts",

@@ -1,7 +1,7 @@
 """The papers' algorithms with a server, in plain NumPy, line by line.
 
 Loops over rounds, steps and clients, in the order of the algorithm boxes; written from
-the papers, not from the package. Each algorithm is a generator of one `Result` per
+the papers, not from the package. Each algorithm is a generator of one `BoxResult` per
 round. Who is sampled and what a client sees is given (`Draws`); the rest is done here.
 Comments with a number are the line of the box that the docstring names.
 `afga_jax.testing.serverless` has the methods without a server.
@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from afga_jax.testing.parts import (
+    BoxResult,
+    BoxStart,
     Draws,
     Origins,
-    Problem,
-    Result,
     Rounds,
     average,
     fedamsgrad,
@@ -32,7 +32,7 @@ from afga_jax.testing.parts import (
 
 
 def afga(
-    problem: Problem,
+    problem: BoxStart,
     rounds: Rounds,
     *,
     local_lr,
@@ -43,7 +43,7 @@ def afga(
     adapted=None,
     by_size=False,
     by_members=False,
-) -> Iterator[Result]:
+) -> Iterator[BoxResult]:
     """AFGA, and CAFGA where there are several clusters.
 
     With S_{r,t} the clients that compute at step t, S_r^k those of cluster k that
@@ -100,11 +100,11 @@ def afga(
             s = weights @ stats
             uploads += len(draws.upload)
             needed += origins.among(losses[begun:], draws.upload)
-        yield Result(x, s, losses, uploads, needed)
+        yield BoxResult(x, s, losses, uploads, needed)
 
 
 def mixing_matrix(
-    problem: Problem, draws: Draws, step: int, topology=ring, adapted=None
+    problem: BoxStart, draws: Draws, step: int, topology=ring, adapted=None
 ) -> np.ndarray:
     """W of all clients at a step of `afga`: inside each cluster, among those who mix.
 
@@ -125,7 +125,7 @@ def mixing_matrix(
 
 
 def by_matrices(
-    problem: Problem,
+    problem: BoxStart,
     rounds: Rounds,
     *,
     matrix_at: Callable[[Draws, int], np.ndarray],
@@ -136,11 +136,11 @@ def by_matrices(
     mixing_order="after",
     by_size=False,
     by_members=False,
-) -> Iterator[Result]:
+) -> Iterator[BoxResult]:
     """AFGA's box for any mixing, W(x + u) or Wx + u, and any local optimizer's step u.
 
     It also follows which gradients have reached which model, momentum included
-    (`Result.needed`, `Result.idle`).
+    (`BoxResult.needed`, `BoxResult.idle`).
 
     Args:
       problem: Where the run starts.
@@ -199,11 +199,11 @@ def by_matrices(
             uploads += len(draws.upload)
             idle += sum(not origins.of[i] for i in draws.upload)
             needed += origins.among(losses[begun:], draws.upload)
-        yield Result(x, s, losses, uploads, needed, idle)
+        yield BoxResult(x, s, losses, uploads, needed, idle)
 
 
 def hafed(
-    problem: Problem,
+    problem: BoxStart,
     rounds: Rounds,
     *,
     local_lr,
@@ -212,7 +212,7 @@ def hafed(
     full=False,
     active=False,
     mix_every=1,
-) -> Iterator[Result]:
+) -> Iterator[BoxResult]:
     """HA-Fed: everybody computes and mixes inside its cluster; m of each upload.
 
         x^i_{t,s+1} = Σ_{j ∈ N_k^i} (W_k)_ij (x^j_{t,s} − η_l g^j_{t,s})
@@ -258,11 +258,11 @@ def hafed(
         x = x + server_lr * server(np.mean(deltas, 0))  # 18-22
         s = np.mean(stats_of, 0)
         uploading = range(problem.num_clients) if full else draws.upload
-        yield Result(x, s, losses, uploads, origins.among(losses, uploading))
+        yield BoxResult(x, s, losses, uploads, origins.among(losses, uploading))
 
 
 def fedopt(
-    problem: Problem,
+    problem: BoxStart,
     rounds: Rounds,
     *,
     local_lr,
@@ -271,7 +271,7 @@ def fedopt(
     local=sgd,
     mu=0.0,
     by_size=False,
-) -> Iterator[Result]:
+) -> Iterator[BoxResult]:
     """FedOpt: the sampled clients train alone, and the server steps along their mean.
 
         y_i ← y_i − η_l (g_i + μ(y_i − x)), 𝓘 times from y_i = x
@@ -294,11 +294,11 @@ def fedopt(
         delta = np.average(deltas, 0, counts)
         x = x + _at(server_lr, r) * server(delta)
         s = np.average(stats, 0, counts)
-        yield Result(x, s, losses, len(deltas))
+        yield BoxResult(x, s, losses, len(deltas))
 
 
 def fedcluster(
-    problem: Problem,
+    problem: BoxStart,
     rounds: Rounds,
     *,
     local_lr,
@@ -308,7 +308,7 @@ def fedcluster(
     mu=0.0,
     shuffle=True,
     by_size=True,
-) -> Iterator[Result]:
+) -> Iterator[BoxResult]:
     """FedCluster: clusters take turns, and each continues from the model of the last.
 
         W_{jM+K+1} = Σ_{k ∈ S} (p_k/q) w^{(k)}_{j,K,E}, q = Σ_{k ∈ S} p_k
@@ -335,12 +335,12 @@ def fedcluster(
             x = x + server_lr * server(delta)  # W_{jM+K+1}
             s = s_next
             uploads += len(sampled)
-        yield Result(x, s, losses, uploads)
+        yield BoxResult(x, s, losses, uploads)
 
 
 def scaffold(
-    problem: Problem, rounds: Rounds, *, local_lr, server_lr=1.0
-) -> Iterator[Result]:
+    problem: BoxStart, rounds: Rounds, *, local_lr, server_lr=1.0
+) -> Iterator[BoxResult]:
     """SCAFFOLD: control variates take the clients' drift out of their gradients.
 
         y_i ← y_i − η_l (g_i(y_i) − c_i + c)
@@ -364,12 +364,12 @@ def scaffold(
             controls[i] = control  # 14
         x = x + server_lr * np.mean(deltas, 0)  # 16, 17
         c = c + len(draws.upload) / problem.num_clients * np.mean(control_deltas, 0)
-        yield Result(x, s, losses, len(deltas))
+        yield BoxResult(x, s, losses, len(deltas))
 
 
 def feddyn(
-    problem: Problem, rounds: Rounds, *, local_lr, feddyn_alpha
-) -> Iterator[Result]:
+    problem: BoxStart, rounds: Rounds, *, local_lr, feddyn_alpha
+) -> Iterator[BoxResult]:
     """FedDyn: each client's loss is regularised by what it learnt before.
 
         θ_i ← θ_i − η_l (g_i(θ_i) + α(θ_i − θ) − ∇_i), 𝓘 times from θ_i = θ
@@ -391,7 +391,7 @@ def feddyn(
             models.append(y)
         h = h - alpha / problem.num_clients * sum(y - x for y in models)
         x = np.mean(models, 0) - h / alpha
-        yield Result(x, s, losses, len(models))
+        yield BoxResult(x, s, losses, len(models))
 
 
 def _alone(x, s, draws, client, step: Callable, losses: list, *, pull=0.0, shift=0.0):

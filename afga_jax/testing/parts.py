@@ -46,7 +46,7 @@ class Draws(NamedTuple):
 Rounds = list[list[Draws]]  # of each round, the draws of its cycles
 
 
-class Problem(NamedTuple):
+class BoxStart(NamedTuple):
     """Where a run starts, and its population.
 
     Attributes:
@@ -67,12 +67,12 @@ class Problem(NamedTuple):
         return len(self.sizes)
 
 
-class Result(NamedTuple):
+class BoxResult(NamedTuple):
     """The server's model after a round, and what happened in it.
 
     Attributes:
-      params: The model, as in `Problem`.
-      stats: Its statistics, as in `Problem`.
+      params: The model, as in `BoxStart`.
+      stats: Its statistics, as in `BoxStart`.
       losses: The loss at each gradient that was computed.
       uploads: How many clients uploaded.
       needed: The losses of the gradients that reach an upload; None: of all.
@@ -249,7 +249,9 @@ def within(num_clients: int, groups: list[list[int]], make=ring) -> np.ndarray:
     return matrix
 
 
-def upload_weights(problem: Problem, upload: set[int], by_size=False, by_members=False):
+def upload_weights(
+    problem: BoxStart, upload: set[int], by_size=False, by_members=False
+):
     """The weight of each client in Δ_r: means in the clusters, then over clusters.
 
     AFGA Alg. 2, line 20: Δ_r = 1/K Σ_k 1/|S_r^k| Σ_i Δ_r^i; with the flags, a client

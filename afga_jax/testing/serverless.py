@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from afga_jax.testing.parts import (
-    Problem,
-    Result,
+    BoxResult,
+    BoxStart,
     Rounds,
     ring,
     within,
@@ -18,8 +18,13 @@ from afga_jax.testing.parts import (
 
 
 def dsgd(
-    problem: Problem, rounds: Rounds, *, local_lr, mixing_order="after", pga_period=None
-) -> Iterator[Result]:
+    problem: BoxStart,
+    rounds: Rounds,
+    *,
+    local_lr,
+    mixing_order="after",
+    pga_period=None,
+) -> Iterator[BoxResult]:
     """DSGD, and PGA where `pga_period` is given.
 
         x ← W(x − ηg), or with `mixing_order="before"` x ← Wx − ηg
@@ -52,12 +57,12 @@ def dsgd(
             else:
                 models = matrix @ models + increments
                 stats = matrix @ stats + stat_increments
-        yield Result(models.mean(0), stats.mean(0), losses, 0)
+        yield BoxResult(models.mean(0), stats.mean(0), losses, 0)
 
 
 def dadam(
-    problem: Problem, rounds: Rounds, *, local_lr, b1=0.9, b2=0.99, b3=0.0, eps=1e-8
-) -> Iterator[Result]:
+    problem: BoxStart, rounds: Rounds, *, local_lr, b1=0.9, b2=0.99, b3=0.0, eps=1e-8
+) -> Iterator[BoxResult]:
     """DAdam: every client's own Adam between mixings.
 
         m = β₁m + (1−β₁)g, v = β₂v + (1−β₂)g²
@@ -77,12 +82,12 @@ def dadam(
             v = b2 * v + (1 - b2) * g**2
             largest = b3 * largest + (1 - b3) * np.maximum(largest, v)
             models = ring(len(models)) @ models - local_lr * m / np.sqrt(largest)
-        yield Result(models.mean(0), problem.stats, losses, 0)
+        yield BoxResult(models.mean(0), problem.stats, losses, 0)
 
 
 def damsgrad(
-    problem: Problem, rounds: Rounds, *, local_lr, b1=0.9, b2=0.99, eps=1e-8
-) -> Iterator[Result]:
+    problem: BoxStart, rounds: Rounds, *, local_lr, b1=0.9, b2=0.99, eps=1e-8
+) -> Iterator[BoxResult]:
     """D-AMSGrad: the second moment tracks the mean of all clients' v̂.
 
         m = β₁m + (1−β₁)g, v = β₂v + (1−β₂)g², v̂_t = max(v̂_{t−1}, v)
@@ -105,7 +110,7 @@ def damsgrad(
             floor = np.maximum(tracked, eps)
             models = matrix @ models - local_lr * m / np.sqrt(floor)
             tracked = tracked - before + largest
-        yield Result(models.mean(0), problem.stats, losses, 0)
+        yield BoxResult(models.mean(0), problem.stats, losses, 0)
 
 
 def _gradients(problem, models, draws, step, losses) -> np.ndarray:

@@ -12,7 +12,7 @@ import pytest
 
 import afga_jax
 import toy
-from afga_jax.gossip.mixing import Drawn
+from afga_jax.gossip.mixing import RandomMixing
 from afga_jax.keys import Purpose, place_key
 from afga_jax.population import sampling
 from afga_jax.testing import parts
@@ -53,7 +53,7 @@ def averaging(problem, rounds, *, local_lr, server_lr, aggregate):
             deltas[i] = y - x
             stats.append(s_i)
         x, s = x + server_lr * aggregate(deltas), np.mean(stats, 0)
-        yield parts.Result(x, s, losses, len(deltas))
+        yield parts.BoxResult(x, s, losses, len(deltas))
 
 
 def mean_of(deltas):
@@ -138,7 +138,7 @@ def diloco(problem, rounds, *, local_lr, server_lr):
         gradient = -np.mean(deltas, 0)
         momentum = gradient + 0.9 * momentum
         x = x - server_lr * (gradient + 0.9 * momentum)
-        yield parts.Result(x, problem.stats, losses, len(deltas))
+        yield parts.BoxResult(x, problem.stats, losses, len(deltas))
 
 
 def test_diloco(guide):
@@ -210,7 +210,7 @@ ENGINES = {
         remembering,
         lambda g: {"local_optimizer": "momentum", "topology": "none"},
     ),
-    "random matchings": ("afga", lambda g: {"topology": Drawn(drawn_mixing)}),
+    "random matchings": ("afga", lambda g: {"topology": RandomMixing(drawn_mixing)}),
 }
 
 
@@ -233,7 +233,11 @@ def test_both_engines_agree(name, guide):
 
 
 def test_what_is_drawn_for_mixing_differs_between_seeds_rounds_and_steps():
-    options = {"num_clients": CLIENTS, "active": 3, "topology": Drawn(drawn_mixing)}
+    options = {
+        "num_clients": CLIENTS,
+        "active": 3,
+        "topology": RandomMixing(drawn_mixing),
+    }
     algorithm = afga_jax.build("afga", toy.logistic(), **options)
     matrices = [
         np.asarray(algorithm.recipe.mixing.at(plan, step).matrix())

@@ -159,7 +159,7 @@ def replay(vector, **changes):
         draws.given, draws.mixing = vector["gradients"][r], vector["mixing"][r]
         rounds.append(draws)
     clusters = [ids(vector["clusters"] == k) for k in np.unique(vector["clusters"])]
-    problem = parts.Problem(
+    problem = parts.BoxStart(
         vector["start"], np.zeros(0), vector["sizes"], [sorted(k) for k in clusters]
     )
     moments = {name: vector[name].item() for name in ("b1", "b2", "eps")}

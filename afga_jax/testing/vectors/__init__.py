@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from afga_jax.testing import boxes, parts, serverless
-from afga_jax.testing.parts import Draws, Problem
+from afga_jax.testing.parts import BoxStart, Draws
 
 UPDATES, STEPS, CLIENTS = 4, 3, 9
 SAMPLES, FEATURES, CLASSES = 2, 2, 2
@@ -79,7 +79,7 @@ def make(name: str) -> dict[str, np.ndarray]:
     inputs = random.randint(-8, 9, size=(*shape, FEATURES)) / 4
     targets = random.randint(CLASSES, size=shape).astype(np.int64)
     clusters = [np.flatnonzero(case.labels == k).tolist() for k in set(case.labels)]
-    problem = Problem(start, np.zeros(0), SIZES, clusters)
+    problem = BoxStart(start, np.zeros(0), SIZES, clusters)
     plans = case.draw(random, clusters)
     rounds = [
         _Recorded(*plan, inputs[r], targets[r])
@@ -177,11 +177,11 @@ def _sample(random, clusters: list[list[int]]) -> set[int]:
 # W of all clients at a step.
 
 
-def _no_mixing(problem: Problem, draws: Draws, step: int) -> np.ndarray:
+def _no_mixing(problem: BoxStart, draws: Draws, step: int) -> np.ndarray:
     return np.eye(problem.num_clients)
 
 
-def _every_second(problem: Problem, draws: Draws, step: int) -> np.ndarray:
+def _every_second(problem: BoxStart, draws: Draws, step: int) -> np.ndarray:
     mixes = (step + 1) % 2 == 0
     return (boxes.mixing_matrix if mixes else _no_mixing)(problem, draws, step)
 
