@@ -46,11 +46,12 @@ def tables(methods: Sequence[Method], target: float, asked: Prices) -> str:
             _break_even(methods, target, kind),
         ]
     parts.append(
-        "Columns of hours: ratio r of the price between clients to that of the "
-        "server's links; 0: messages between clients are free. Rounds are the first "
-        "evaluated ones at the target, hours their mean over seeds; – where a seed "
-        "does not get there. Below the break-even a method with gossip is cheaper than "
-        "the one without; in brackets the lowest and highest over all pairs of seeds."
+        "r is the price of a link between clients over that of one to the server; at "
+        "r = 0 messages between clients are free. Rounds are the first evaluated ones "
+        "at the target, hours their mean over seeds; – where a seed does not get there. "
+        "Below the break-even a method with gossip is cheaper than the one without: "
+        "never, even at r = 0; always, because the other does not get there. In "
+        "brackets are the lowest and the highest over all pairs of seeds."
     )
     return "\n\n".join(parts) + "\n"
 
