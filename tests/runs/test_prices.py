@@ -234,9 +234,9 @@ def test_one_kind_of_method_has_no_break_even(name):
         {"client_seconds": -1.0},
         {"server_speed": 0.0},
         {"client_speed": float("nan")},
-        {"low": 0.0},
-        {"low": 1.0, "high": 1.0},
-        {"low": 2.0, "high": 1.0},
+        {"lowest_ratio": 0.0},
+        {"lowest_ratio": 1.0, "highest_ratio": 1.0},
+        {"lowest_ratio": 2.0, "highest_ratio": 1.0},
     ],
 )
 def test_prices_out_of_bounds(wrong):
@@ -274,6 +274,16 @@ def test_the_command_prices_the_committed_curves(tmp_path, capsys):
         assert paper[run.config["algo"]] == pytest.approx(expected, abs=1e-9)
     assert (tmp_path / "prices.png").read_bytes().startswith(b"\x89PNG")
     assert "break-even r against" in (tmp_path / "prices.md").read_text()
+
+
+def test_runs_without_accuracy_need_others(tmp_path, capsys):
+    runs = run_of("afga", [None]), run_of("fedavg", [0.5, 0.6])
+    path = write_curves(tmp_path / "curves", *runs)
+    assert command(path, "--prices", f"--out={tmp_path / 'out'}") == 1
+    said = capsys.readouterr().err
+    assert "no accuracy that all of these runs reach" in said
+    hours, _ = prices_of(path, "--target=0.6")
+    assert {method for method, _ in hours} == {"fedavg"}
 
 
 def write_curves(folder, *runs):
@@ -359,7 +369,7 @@ def test_a_target_that_only_the_baseline_reaches(tmp_path):
         (["--prices", "--ratios=1,1"], "the range is empty"),
         (["--prices", "--ratios=1,0.1"], "the range is empty"),
         (["--prices", "--ratios="], "ratios = '', but it must be two numbers"),
-        (["--prices", "--ratios=0,1"], "low = 0.0, but it must be > 0"),
+        (["--prices", "--ratios=0,1"], "lowest_ratio = 0.0, but it must be > 0"),
         (["--prices", "--target=0.95"], "target = 0.95, but it must be"),
         (["--prices", "--target=-0.1"], "target = -0.1, but it must be"),
     ],

@@ -51,7 +51,7 @@ DATASET = "cifar10"
 _PAIRS = {
     "prices": ("server_seconds", "client_seconds"),
     "speeds": ("server_speed", "client_speed"),
-    "ratios": ("low", "high"),
+    "ratios": ("lowest_ratio", "highest_ratio"),
 }
 _RANGES = ("speeds", "ratios")
 _FILES = {"markdown": "table.md", "latex": "table.tex", "csv": "table.csv"}
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def compare(arguments: Sequence[str]) -> int:
     """The command; returns its exit code."""
     folders, algorithms, given, asked = _read(arguments)
-    target = given.pop("target", None) if asked and folders else given.get("target")
+    target = given.get("target")
     if algorithms:
         out = Path(given.pop("out", RUNS / f"compare_{given.get('dataset', DATASET)}"))
         runs, failed = train(algorithms, given, out)

@@ -48,8 +48,8 @@ def tables(methods: Sequence[Method], target: float, asked: Prices) -> str:
     parts.append(
         "r is the price of a link between clients over that of one to the server; at "
         "r = 0 messages between clients are free. Rounds are the first evaluated ones "
-        "at the target, hours their mean over seeds; – where a seed does not get there. "
-        "Below the break-even a method with gossip is cheaper than the one without: "
+        "at the target, hours their mean over seeds; – where a seed does not get "
+        "there. Below the break-even a method with gossip is cheaper than the one without: "
         "never, even at r = 0; always, because the other does not get there. In "
         "brackets are the lowest and the highest over all pairs of seeds."
     )
@@ -114,14 +114,21 @@ def _server(kind: str, asked: Prices) -> str:
 
 def _columns(kind: str, asked: Prices) -> list[float]:
     """Free links, round ratios in the range, and the one that is asked for."""
-    first, last = math.floor(math.log10(asked.low)), math.ceil(math.log10(asked.high))
+    first, last = (
+        math.floor(math.log10(asked.lowest_ratio)),
+        math.ceil(math.log10(asked.highest_ratio)),
+    )
     steps = [
         float(f"{digit}e{power}")
         for power in range(first, last + 1)
         for digit in (1, 3)
     ]
-    inside = {ratio for ratio in steps if asked.low <= ratio <= asked.high}
-    return sorted({0.0, asked.low, asked.high, asked.ratio(kind), *inside})
+    inside = {
+        ratio for ratio in steps if asked.lowest_ratio <= ratio <= asked.highest_ratio
+    }
+    return sorted(
+        {0.0, asked.lowest_ratio, asked.highest_ratio, asked.ratio(kind), *inside}
+    )
 
 
 def _hours(methods: Sequence[Method], target: float, kind: str, asked: Prices) -> str:
@@ -203,7 +210,7 @@ def _lines(
     panel: "Axes", methods: Sequence[Method], target: float, kind: str, asked: Prices
 ) -> None:
     """Hours against the ratio; a dot where gossip overtakes a method without."""
-    ratios = np.geomspace(asked.low, asked.high, 200)
+    ratios = np.geomspace(asked.lowest_ratio, asked.highest_ratio, 200)
     loads, each = _loads(methods, target, kind), asked.server(kind)
     for number, load in loads.items():
         gossips = methods[number].ledger.gossips
@@ -219,7 +226,7 @@ def _lines(
     for one, other in itertools.product(loads, loads):
         if methods[one].ledger.gossips and not methods[other].ledger.gossips:
             ratio = prices.break_even(loads[one], loads[other])
-            if asked.low < ratio < asked.high:
+            if asked.lowest_ratio < ratio < asked.highest_ratio:
                 height = loads[other].hours(ratio, each)
                 panel.plot(ratio, height, "o", color=figures.color(one), markersize=5)
     figures.label_axes(panel, "")
@@ -241,12 +248,14 @@ def _lines(
 
 def _map(panel: "Axes", methods: Sequence[Method], kind: str, asked: Prices) -> None:
     """The cheapest method for each whole percent and ratio."""
-    first = max(method.ledger.accuracy[:, 0].max() for method in methods)
+    first = max(np.nan_to_num(m.ledger.accuracy[:, 0]).max() for m in methods)
     last = max(prices.highest(method.ledger) for method in methods)
     levels = range(math.floor(100 * min(first, last)), math.floor(100 * last) + 1)
     for level in levels:
         loads = _loads(methods, level / 100, kind)
-        for share in prices.cheapest(list(loads.values()), asked.low, asked.high):
+        for share in prices.cheapest(
+            list(loads.values()), asked.lowest_ratio, asked.highest_ratio
+        ):
             panel.barh(
                 level,
                 share.high - share.low,
@@ -260,7 +269,7 @@ def _map(panel: "Axes", methods: Sequence[Method], kind: str, asked: Prices) -> 
     panel.set_title("the cheapest method", fontsize=10)
     panel.grid(visible=False)
     panel.set_xscale("log")
-    panel.set_xlim(asked.low, asked.high)
+    panel.set_xlim(asked.lowest_ratio, asked.highest_ratio)
     panel.set_ylim(levels[0] - 0.5, levels[-1] + 0.5)
 
 

@@ -103,22 +103,28 @@ class Prices:
       client_seconds: Seconds of a message between clients; 1.8 there.
       server_speed: Speed of a link to the server, Mbit/s; no paper has one.
       client_speed: Speed of a link between clients, Mbit/s.
-      low: Lowest ratio r of the prices between clients and to the server.
-      high: Highest one.
+      lowest_ratio: Lowest r that is looked at.
+      highest_ratio: Highest r that is looked at.
     """
 
     server_seconds: float = Links.server_seconds
     client_seconds: float = Links.client_seconds
     server_speed: float = 10.0
     client_speed: float = 100.0
-    low: float = 1e-3
-    high: float = 1.0
+    lowest_ratio: float = 1e-3
+    highest_ratio: float = 1.0
 
     def __post_init__(self):
-        for name in ("server_seconds", "server_speed", "client_speed", "low"):
+        positive = ("server_seconds", "server_speed", "client_speed", "lowest_ratio")
+        for name in positive:
             checks.number(name, getattr(self, name), above=0)
         checks.number("client_seconds", self.client_seconds, at_least=0)
-        checks.number("high", self.high, above=self.low, fix="the range is empty")
+        checks.number(
+            "highest_ratio",
+            self.highest_ratio,
+            above=self.lowest_ratio,
+            fix="the range is empty",
+        )
 
     def server(self, kind: str) -> float:
         """Seconds a of a message, or of a byte, on a link to the server."""
@@ -194,9 +200,19 @@ def highest(ledger: Ledger) -> float:
 
 
 def common_target(ledgers: Sequence[Ledger]) -> float:
-    """The highest whole percent that all seeds of all methods reach."""
+    """The highest whole percent that all seeds of all methods reach.
+
+    Raises:
+      ValueError: There is none, as where a run diverged or has no accuracy.
+    """
     # Accuracies are counts of samples over their number: 0.29 must not become 28 %.
-    return math.floor(100 * min(map(highest, ledgers)) + 1e-9) / 100
+    target = math.floor(100 * min(map(highest, ledgers)) + 1e-9) / 100
+    if target <= 0:
+        raise ValueError(
+            "there is no accuracy that all of these runs reach: name the target, or "
+            "leave out the runs that have none."
+        )
+    return target
 
 
 def check_target(target: float, ledgers: Sequence[Ledger]) -> None:
