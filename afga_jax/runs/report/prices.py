@@ -58,8 +58,8 @@ class Load(NamedTuple):
           ratio: r, the price of a unit between clients over that of one to the server.
           server_seconds: a, the seconds of a unit to the server.
 
-        >>> Load(server=10, client=48).hours(ratio=0.1, server_seconds=18.0) * 3600
-        266.4
+        >>> Load(server=10, client=50).hours(ratio=0.1, server_seconds=18.0)
+        0.075
         """
         return (self.server + self.client * ratio) * server_seconds / 3600
 
