@@ -50,8 +50,8 @@ def tables(methods: Sequence[Method], target: float, asked: Prices) -> str:
         "r = 0 messages between clients are free. Rounds are the first evaluated ones "
         "at the target, hours their mean over seeds; – where a seed does not get "
         "there. Below the break-even a method with gossip is cheaper than the one "
-        "without: never, even at r = 0; always, because the other does not get there. In "
-        "brackets are the lowest and the highest over all pairs of seeds."
+        "without: never, even at r = 0; always, because the other does not get there. "
+        "In brackets are the lowest and the highest over all pairs of seeds."
     )
     return "\n\n".join(parts) + "\n"
 
