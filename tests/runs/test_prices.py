@@ -331,6 +331,12 @@ def test_other_prices_and_ratios(curves):
     assert "10 s a message" in text
 
 
+def test_a_ratio_that_is_round_but_for_its_last_bit_has_one_column(curves):
+    assert 1.2 / 12 != 0.1
+    _, text = prices_of(curves, "--prices=12,1.2", "--target=0.5")
+    assert text.split("bandwidth")[0].count("r = 0.1 ") == 1
+
+
 def test_other_speeds(curves):
     _, text = prices_of(curves, "--speeds=2,8", "--target=0.5")
     assert "2 Mbit/s to the server" in text

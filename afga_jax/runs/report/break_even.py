@@ -114,21 +114,12 @@ def _server(kind: str, asked: Prices) -> str:
 
 def _columns(kind: str, asked: Prices) -> list[float]:
     """Free links, round ratios in the range, and the one that is asked for."""
-    first, last = (
-        math.floor(math.log10(asked.lowest_ratio)),
-        math.ceil(math.log10(asked.highest_ratio)),
-    )
-    steps = [
-        float(f"{digit}e{power}")
-        for power in range(first, last + 1)
-        for digit in (1, 3)
-    ]
-    inside = {
-        ratio for ratio in steps if asked.lowest_ratio <= ratio <= asked.highest_ratio
-    }
-    return sorted(
-        {0.0, asked.lowest_ratio, asked.highest_ratio, asked.ratio(kind), *inside}
-    )
+    low, high, own = asked.lowest_ratio, asked.highest_ratio, asked.ratio(kind)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    steps = [float(f"{digit}e{power}") for power in powers for digit in (1, 3)]
+    # 1.2/12 is not quite 0.1, and need not have a column beside it.
+    inside = [r for r in steps if low <= r <= high and not math.isclose(r, own)]
+    return sorted({0.0, low, high, own, *inside})
 
 
 def _hours(methods: Sequence[Method], target: float, kind: str, asked: Prices) -> str:
