@@ -83,6 +83,22 @@ def compare(arguments: Sequence[str]) -> int:
     return 1 if failed else 0
 
 
+def define() -> absl_flags.FlagValues:
+    """The command's flags, all of them unset: a run's, and its own."""
+    values = flags.define()
+    absl_flags.DEFINE_list(
+        "algos", [], "Algorithms to run and compare.", flag_values=values
+    )
+    # It may stand alone, like a flag that is on or off.
+    alone: absl_flags.Flag = absl_flags.Flag(
+        absl_flags.ArgumentParser(), None, "prices", None, "Seconds.", boolean=True
+    )
+    absl_flags.DEFINE_flag(alone, values)
+    for name in _RANGES:
+        absl_flags.DEFINE_string(name, None, "Two numbers.", flag_values=values)
+    return values
+
+
 def train(
     algorithms: Sequence[str], given: Mapping[str, Any], out: Path
 ) -> tuple[list[Run], bool]:
@@ -169,16 +185,7 @@ def _read(
     arguments: Sequence[str],
 ) -> tuple[list[str], list[str], dict[str, Any], Prices | None]:
     """Folders, algorithms, the user's choices, and prices if asked for."""
-    values = flags.define()
-    absl_flags.DEFINE_list(
-        "algos", [], "Algorithms to run and compare.", flag_values=values
-    )
-    alone: absl_flags.Flag = absl_flags.Flag(
-        absl_flags.ArgumentParser(), None, "prices", None, "Seconds.", boolean=True
-    )
-    absl_flags.DEFINE_flag(alone, values)
-    for name in _RANGES:
-        absl_flags.DEFINE_string(name, None, "Two numbers.", flag_values=values)
+    values = define()
     try:
         folders = flags.parse(arguments, values, usage=__doc__, words=True)
         given = flags.given(values)
