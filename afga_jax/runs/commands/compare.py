@@ -5,11 +5,24 @@
     python -m experiments.compare --algos=fedamsgrad,afga,cafga --dataset=digits
 
 The first form reads the folders of runs, the second the curves that an earlier
-comparison wrote. The third runs each algorithm into a folder of its own below --out,
-with all flags of the other commands, and goes on with what was interrupted. The table
-is printed; beside the runs, in --out, are
+comparison wrote, or a folder of such files. The third runs each algorithm into a
+folder of its own below --out, with all flags of the other commands, and goes on with
+what was interrupted. The table is printed; beside the runs, in --out, are
 
     table.md  table.tex  table.csv  comparison.png  curves.csv
+
+With --prices also what each method costs until it reaches an accuracy, over links of
+other prices, and where methods with gossip overtake the others; nothing is trained
+for that:
+
+    python -m experiments.compare CURVES.csv ... --prices --target=0.72
+
+    --prices[=SERVER,CLIENT]   seconds of a message; 18,1.8 as in AFGA
+    --speeds=SERVER,CLIENT     speeds of the links, Mbit/s; 10,100
+    --ratios=LOW,HIGH          range of client to server prices; 0.001,1
+    --target=ACCURACY          else the highest whole percent that all reach
+
+    prices.md  prices.csv  prices.png
 """
 
 import sys
@@ -27,11 +40,20 @@ from afga_jax.runs.folder import RUNS
 from afga_jax.runs.loop import Diverged
 from afga_jax.runs.progress import Display
 from afga_jax.runs.record import Run, write_text
-from afga_jax.runs.report import curves_file
+from afga_jax.runs.report import break_even, curves_file, prices
+from afga_jax.runs.report.prices import Prices
+from afga_jax.runs.report.results import labels
 from afga_jax.runs.settings import resolve
 
 DATASET = "cifar10"
 
+# The flags of prices, and what their two numbers are.
+_PAIRS = {
+    "prices": ("server_seconds", "client_seconds"),
+    "speeds": ("server_speed", "client_speed"),
+    "ratios": ("lowest_ratio", "highest_ratio"),
+}
+_RANGES = ("speeds", "ratios")
 _FILES = {"markdown": "table.md", "latex": "table.tex", "csv": "table.csv"}
 
 
@@ -42,7 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def compare(arguments: Sequence[str]) -> int:
     """The command; returns its exit code."""
-    folders, algorithms, given = _read(arguments)
+    folders, algorithms, given, asked = _read(arguments)
+    target = given.get("target")
     if algorithms:
         out = Path(given.pop("out", RUNS / f"compare_{given.get('dataset', DATASET)}"))
         runs, failed = train(algorithms, given, out)
@@ -51,9 +74,29 @@ def compare(arguments: Sequence[str]) -> int:
         runs, failed = _runs(folders), False
     for line in report.cautions(runs):
         command.say(f"warning: {line}")
+    # Before anything is written: what is asked may be impossible.
+    priced = write_prices(runs, target, asked, out) if asked else None
     print(write(runs, out))
     print(f"table and figure: {out / 'table.md'}, {out / 'comparison.png'}")
+    if priced is not None:
+        print(f"\n{priced}\nprices: {out / 'prices.md'}, {out / 'prices.png'}")
     return 1 if failed else 0
+
+
+def define() -> absl_flags.FlagValues:
+    """The command's flags, all of them unset: a run's, and its own."""
+    values = flags.define()
+    absl_flags.DEFINE_list(
+        "algos", [], "Algorithms to run and compare.", flag_values=values
+    )
+    # It may stand alone, like a flag that is on or off.
+    alone: absl_flags.Flag = absl_flags.Flag(
+        absl_flags.ArgumentParser(), None, "prices", None, "Seconds.", boolean=True
+    )
+    absl_flags.DEFINE_flag(alone, values)
+    for name in _RANGES:
+        absl_flags.DEFINE_string(name, None, "Two numbers.", flag_values=values)
+    return values
 
 
 def train(
@@ -107,34 +150,81 @@ def write(runs: Sequence[Run], out: Path) -> str:
     return texts["markdown"]
 
 
+def write_prices(
+    runs: Sequence[Run], target: float | None, asked: Prices, out: Path
+) -> str:
+    """Writes what the runs cost at other prices; returns the tables in Markdown.
+
+    Args:
+      runs: The runs.
+      target: The accuracy to reach; None: the highest that all of them reach.
+      asked: The prices, and the range of their ratio.
+      out: The folder to write to.
+    """
+    names = labels(runs)
+    ledgers = prices.ledgers(runs, names)
+    target = prices.common_target(ledgers) if target is None else target
+    prices.check_target(target, ledgers)
+    methods = [break_even.Method(*pair) for pair in zip(names, ledgers, strict=True)]
+    text = break_even.tables(methods, target, asked)
+    out.mkdir(parents=True, exist_ok=True)
+    write_text(out / "prices.md", text)
+    write_text(out / "prices.csv", break_even.csv_table(methods, target, asked))
+    break_even.figure(methods, target, asked, out / "prices.png")
+    return text
+
+
 def _runs(words: Sequence[str]) -> list[Run]:
     """Runs from their folders, and from files of curves."""
-    files = [word for word in words if word.endswith(".csv")]
-    folders = [record.read(word) for word in words if word not in files]
+    files = [file for word in words for file in curves_file.files(word)]
+    folders = [record.read(word) for word in words if not curves_file.files(word)]
     return folders + curves_file.read(files)
 
 
-def _read(arguments: Sequence[str]) -> tuple[list[str], list[str], dict[str, Any]]:
-    """Folders, algorithms, and the user's choices."""
-    values = flags.define()
-    absl_flags.DEFINE_list(
-        "algos", [], "Algorithms to run and compare.", flag_values=values
-    )
+def _read(
+    arguments: Sequence[str],
+) -> tuple[list[str], list[str], dict[str, Any], Prices | None]:
+    """Folders, algorithms, the user's choices, and prices if asked for."""
+    values = define()
     try:
         folders = flags.parse(arguments, values, usage=__doc__, words=True)
         given = flags.given(values)
         algorithms = list(dict.fromkeys(values.algos))
         for name in algorithms:
             checks.choice("algos", name, ALGORITHMS)
-        _check_form(folders, algorithms, given)
+        priced = values.prices not in (None, "false")
+        _check_form(folders, algorithms, given, priced)
+        unpriced = [n for n in _RANGES if values[n].value is not None and not priced]
+        if unpriced:
+            raise ValueError(f"--{unpriced[0]} has no effect without --prices.")
     except ValueError as error:
         raise command.UsageError(str(error)) from error
     given.pop("resume", None)
+    asked = _prices(values) if priced else None
     devices.use(devices.wanted(given))
-    return folders, algorithms, given
+    return folders, algorithms, given, asked
 
 
-def _check_form(folders: list[str], algorithms: list[str], given: dict) -> None:
+def _prices(values: absl_flags.FlagValues) -> Prices:
+    """Prices from their flags."""
+    chosen: dict[str, float] = {}
+    for name, fields in _PAIRS.items():
+        text = values[name].value
+        if text is None or (name == "prices" and text == "true"):
+            continue
+        try:
+            chosen |= zip(fields, map(float, text.split(",")), strict=True)
+        except ValueError as error:
+            raise ValueError(
+                f"{name} = {text!r}, but it must be two numbers with a comma between "
+                "them, such as 18,1.8."
+            ) from error
+    return Prices(**chosen)
+
+
+def _check_form(
+    folders: list[str], algorithms: list[str], given: dict, priced: bool
+) -> None:
     if bool(folders) == bool(algorithms):
         raise ValueError(
             "give either the folders of runs, or --algos=a,b,c to run them: "
@@ -142,7 +232,8 @@ def _check_form(folders: list[str], algorithms: list[str], given: dict) -> None:
         )
     if "algo" in given:
         raise ValueError("--algo is for one run: name it in --algos.")
-    unused = [name for name in given if name != "out"]
+    used = ("out", "target") if priced else ("out",)
+    unused = [name for name in given if name not in used]
     if folders and unused:
         raise ValueError(
             f"--{unused[0]} has no effect on runs that are there: leave it out, or "

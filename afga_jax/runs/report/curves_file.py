@@ -22,7 +22,8 @@ _COLUMNS = {
     "gossip_messages_total": 0,
     "uploads_total": 0,
     "bytes_total": 0,
-    "hours": 3,
+    # Messages are counted back from hours (`report.prices`), so within a second.
+    "hours": 6,
 }
 _NAMES = ("method", "seed", "round")
 
@@ -45,19 +46,39 @@ def text(runs: Sequence[Run]) -> str:
     return csv_lines([{name: row[name] for name in (*_NAMES, *kept)} for row in rows])
 
 
+def files(path: str | Path) -> list[Path]:
+    """Files of curves: the file itself, or those of a folder that is no run's."""
+    path = Path(path)
+    if path.suffix == ".csv":
+        return [path]
+    # A comparison has tables beside its curves, a run's folder no such file.
+    whole = path / "curves.csv"
+    return [whole] if whole.exists() else sorted(path.glob("*.csv"))
+
+
 def read(paths: Sequence[str | Path]) -> list[Run]:
     """Runs from files of curves, one for each method, with all of its seeds.
 
     Raises:
-      RecordError: A file is missing, or is no file of curves.
+      RecordError: A file is missing, is no file of curves, or has those of another.
     """
     rows: dict[str, list[Row]] = {}
+    origin: dict[tuple[str, int], Path] = {}
     for path in map(Path, paths):
         try:
             with path.open(newline="") as file:
                 for line in csv.DictReader(file):
                     row = {name: _number(name, line[name]) for name in line if name}
-                    rows.setdefault(row.pop("method"), []).append(row)
+                    name = row.pop("method")
+                    rows.setdefault(name, []).append(row)
+                    other = origin.setdefault((name, row["seed"]), path)
+                    if other != path:
+                        raise RecordError(
+                            f"{name} with seed {row['seed']} is in {other} and in "
+                            f"{path}: give the curves of one experiment."
+                        )
+        except RecordError:
+            raise
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RecordError(
                 f"{path} holds no curves ({error!r}), but it must be a CSV file with "
