@@ -9,7 +9,7 @@ from afga_jax.recipe import FederatedState
 from afga_jax.rounds.execution import Execution
 from afga_jax.runs.config import Config, differences
 from afga_jax.runs.experiment import Experiment, checksum
-from afga_jax.training import inspect, ledger
+from afga_jax.training import client_metrics, inspect, ledger
 from afga_jax.training.evaluate import evaluate
 from afga_jax.training.seeds import Watched, each_seed, watched
 from afga_jax.training.trainer import Trainer
@@ -105,12 +105,13 @@ def _first(state: PyTree, count: int) -> PyTree:
 
 def _evaluate(
     experiment: Experiment, models: PyTree, test: Batch, clients: ClientData
-) -> dict[str, jax.Array]:
+) -> dict[str, PyTree]:
     def per_seed(model):
         metrics = evaluate(experiment.task, *model, test)
         metrics = {f"test_{name}": value for name, value in metrics.items()}
         if experiment.config.per_client:
-            metrics |= inspect.each_client(experiment.task, *model, clients)
+            each = client_metrics.each_client(experiment.task, *model, clients)
+            metrics["clients"] = each
         return metrics
 
     return each_seed(per_seed, models)

@@ -1,4 +1,4 @@
-"""What is measured on request: how far clients are apart, and how well each is served.
+"""What is measured on request: how far the clients' models are apart.
 
 A round keeps only what its result needs: models of clients that do not upload may be
 left out of it. So the local steps are repeated here as if there were no server, from
@@ -77,28 +77,6 @@ def inspect_round(
         sizes = data.sizes / data.sizes.sum()
         measured |= {"f_local": own.mean(), "f_global": (sizes * mean).sum()}
     return measured
-
-
-def each_client(
-    task: Task, params: PyTree, stats: PyTree, data: ClientData
-) -> dict[str, Array]:
-    """How well one model serves each client, on the client's own samples.
-
-    Returns:
-      `client_accuracy`, the mean over clients, and `worst_tenth_accuracy`, the mean
-      over the tenth of the clients (at least one) that are served worst.
-    """
-    results = jax.lax.map(
-        lambda client: evaluate(task, params, stats, data.full(client)),
-        jnp.arange(len(data.sizes)),
-    )
-    if "accuracy" not in results:
-        raise ValueError("the task has no accuracy: leave per_client out.")
-    worst = jnp.sort(results["accuracy"])[: max(1, len(data.sizes) // 10)]
-    return {
-        "client_accuracy": results["accuracy"].mean(),
-        "worst_tenth_accuracy": worst.mean(),
-    }
 
 
 def _without_server(
