@@ -5,6 +5,7 @@ do not.
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from afga_jax import checks
-from afga_jax.training.evaluate import evaluate
+from afga_jax.training.evaluate import Trained, check_state, mean_metrics
+from afga_jax.training.seeds import each_seed
 from afga_jax.typing import Array, ClientData, PyTree, Task
 
 #: Percentages of the clients at which a metric is reported.
@@ -42,7 +44,7 @@ class ClientMetrics:
       0.8
       >>> float(clients.worst_tenth("accuracy"))
       0.5
-      >>> counts, edges = clients.histogram("accuracy", bins=5)
+      >>> counts, edges = clients.histogram("accuracy", bins=5, bounds=(0, 1))
       >>> counts.tolist()
       [0, 0, 1, 1, 3]
     """
@@ -66,20 +68,22 @@ class ClientMetrics:
         values = np.sort(sign * self._of(name), axis=-1)
         return sign * values[..., : max(1, values.shape[-1] // 10)].mean(-1)
 
-    def histogram(self, name: str, bins: int = 10) -> tuple[np.ndarray, np.ndarray]:
+    def histogram(
+        self, name: str, bins: int = 10, bounds: tuple[float, float] | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """How many clients have a metric in each of some intervals of equal width.
 
         Args:
-          name: Name of the metric. The intervals divide [0, 1] for `accuracy`, and
-            the range of the values for others.
+          name: Name of the metric.
           bins: Number of intervals.
+          bounds: Where the first interval starts and the last one ends; clients
+            outside are not counted. None: at the smallest and at the largest value.
 
         Returns:
           The counts `[bins]`, and the ends of the intervals `[bins + 1]`.
         """
         checks.integer("bins", bins)
         values = self._of(name)
-        bounds = (0.0, 1.0) if name == "accuracy" else None
         edges = np.histogram_bin_edges(values, bins, range=bounds)
         counts = [np.histogram(row, edges)[0] for row in np.atleast_2d(values)]
         return np.reshape(counts, (*values.shape[:-1], bins)), edges
@@ -104,6 +108,20 @@ class ClientMetrics:
         return self.values[name]
 
 
+def evaluate_clients(task: Task, state: Trained, data: ClientData) -> ClientMetrics:
+    """The metrics of every client with the trained model; compiles once for a task.
+
+    Args:
+      task: Its `loss` runs with `train=False`.
+      state: What has the model: a state, for one seed or several, or what `load`
+        returns.
+      data: The clients' data.
+    """
+    check_state(state)
+    model, seeds = (state.params, state.stats), np.ndim(state.round) > 0
+    return on_host(_compiled(task, seeds, model, data), data)
+
+
 def each_client(
     task: Task, params: PyTree, stats: PyTree, data: ClientData
 ) -> dict[str, Array]:
@@ -119,7 +137,7 @@ def each_client(
       Arrays `[clients]` by the names of the metrics.
     """
     return jax.lax.map(
-        lambda client: evaluate(task, params, stats, data.full(client)),
+        lambda client: mean_metrics(task, params, stats, data.full(client)),
         jnp.arange(len(data.sizes)),
     )
 
@@ -128,3 +146,14 @@ def on_host(values: Mapping[str, Any], data: ClientData) -> ClientMetrics:
     """What `each_client` returned, as NumPy arrays, beside the clients' sizes."""
     sizes = np.asarray(data.sizes[np.arange(len(data.sizes))])
     return ClientMetrics({k: np.asarray(v) for k, v in values.items()}, sizes)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _compiled(task, seeds, model, data):
+    if not seeds:
+        return each_client(task, *model, data)
+
+    def per_seed(model, data):
+        return each_client(task, *model, data)
+
+    return each_seed(per_seed, model, data)

@@ -15,7 +15,7 @@ from afga_jax import trees
 from afga_jax.algorithms import FederatedAlgorithm
 from afga_jax.recipe import FederatedState, Recipe
 from afga_jax.rounds.round import init_state, run_round
-from afga_jax.training.evaluate import evaluate
+from afga_jax.training.evaluate import mean_metrics
 from afga_jax.typing import Array, ClientData, PyTree, Task
 
 
@@ -105,6 +105,6 @@ def _loss_of_each(
 ) -> Array:
     def loss(client):
         own = model(client)
-        return evaluate(task, own.params, own.stats, data.full(client))["loss"]
+        return mean_metrics(task, own.params, own.stats, data.full(client))["loss"]
 
     return jax.lax.map(loss, jnp.arange(len(data.sizes)))

@@ -65,7 +65,7 @@ def test_summary(x64):
 
 def test_histogram_counts_every_client_once():
     clients = measured(toy.clients(30, samples=7))
-    counts, edges = clients.histogram("accuracy", bins=4)
+    counts, edges = clients.histogram("accuracy", bins=4, bounds=(0, 1))
     assert edges.tolist() == [0, 0.25, 0.5, 0.75, 1]
     accuracy = clients.values["accuracy"]
     for count, low, high in zip(counts, edges[:-1], edges[1:], strict=True):
