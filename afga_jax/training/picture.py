@@ -87,11 +87,13 @@ def _line(panel: "Axes", x: np.ndarray, y: np.ndarray, color: str, label: str) -
 def _against_bytes(
     panel: "Axes", history: History, quality: np.ndarray, name: str
 ) -> None:
-    from matplotlib.ticker import EngFormatter
+    from matplotlib.ticker import EngFormatter, MaxNLocator
 
     sent = np.cumsum(history.bytes.reshape(len(history.round), -1).mean(1))
     _line(panel, sent, quality, _TEST, name)
     _label(panel, "bytes sent", name)
+    # With their units the numbers are long.
+    panel.xaxis.set_major_locator(MaxNLocator(5))
     panel.xaxis.set_major_formatter(EngFormatter(unit="B"))
 
 
