@@ -52,11 +52,12 @@ def inspect_round(
     client i, f that over all samples.
 
     Args:
-      algorithm: From `build`.
-      key: The run's.
-      state: Before the round; it is not changed.
+      algorithm: An algorithm from `build`.
+      key: The run's key, the same for all rounds.
+      state: The state before the round; it is not changed.
       data: The clients' data.
-      local_global: Measure f_local and f_global too, which takes a pass over all data.
+      local_global: Whether f_local and f_global are measured, too, which takes a pass
+        over all data.
 
     Reference: HA-Fed, Appendix F.1.
     """
@@ -65,18 +66,19 @@ def inspect_round(
     # Of those who do not take part there must be models, too.
     plan = plan._replace(cycles=plan.cycles._replace(members=None))
     start = _without_server(recipe, task, key, state)
-    alone = lambda state: algorithm.recipe_at(state)._replace(server=None)  # noqa: E731
-    after, _ = run_round(alone, task, key, start, data, plan)
+    serverless = lambda state: algorithm.recipe_at(state)._replace(server=None)  # noqa: E731
+    after, _ = run_round(serverless, task, key, start, data, plan)
     models, _ = after.clients
     number = recipe.clustering.num_clients
     weights = jnp.full(number, 1 / number)
-    measured = {"consensus": trees.spread(weights, models.params, after.params)}
+    measurements = {"consensus": trees.spread(weights, models.params, after.params)}
     if local_global:
-        own = _loss_of_each(task, data, lambda i: trees.take(models, i))
-        mean = _loss_of_each(task, data, lambda i: after)
+        own_losses = _loss_of_each(task, data, lambda i: trees.take(models, i))
+        mean_model_losses = _loss_of_each(task, data, lambda i: after)
         sizes = data.sizes / data.sizes.sum()
-        measured |= {"f_local": own.mean(), "f_global": (sizes * mean).sum()}
-    return measured
+        f_global = (sizes * mean_model_losses).sum()
+        measurements |= {"f_local": own_losses.mean(), "f_global": f_global}
+    return measurements
 
 
 def _without_server(

@@ -22,7 +22,7 @@ class Progress:
 
     def __init__(self, rounds: int, *, shown: bool = True):
         shown = shown and (in_notebook() or sys.stderr.isatty())
-        self._bar = _bar(total=rounds, unit=" rounds", disable=not shown)
+        self._bar = _bar(total=rounds, unit="round", disable=not shown)
         self._number, self._started = 1, time.perf_counter()
         self._texts: dict[str, str] = {}
 

@@ -37,7 +37,7 @@ class Trainer:
     """One algorithm's compiled functions; keep it, and nothing compiles twice.
 
     Args:
-      algorithm: From `build`.
+      algorithm: An algorithm from `build`.
       execution: How rounds are computed: the engine, and on which devices.
       capacity: The largest number of rounds in one call of `run`, a guard. One program
         serves any number: rounds run in blocks, and how many of a block is an argument.
@@ -80,7 +80,13 @@ class Trainer:
         self._init = jax.jit(seeded_init(algorithm.init), compiler_options=options)
 
     def init(self, key: Array, **numbers: float) -> FederatedState:
-        """The state before the first round, built by one program."""
+        """The state before the first round, built by one program.
+
+        Args:
+          key: The run's key.
+          **numbers: Numbers such as `local_lr` in place of those that the algorithm was
+            built with.
+        """
         self._check_numbers(numbers)
         return self._init(keys.typed(key), **numbers)
 
@@ -90,7 +96,8 @@ class Trainer:
         Args:
           key: The run's key.
           data: The clients' data, which `run` will be given.
-          **numbers: As for `init`.
+          **numbers: Numbers such as `local_lr` in place of those that the algorithm was
+            built with.
         """
         self._check_numbers(numbers)
         key = keys.typed(key)
@@ -115,7 +122,7 @@ class Trainer:
           key: The run's key, the same for all rounds and for `init`.
           state: The state before these rounds; `init` or the last call returned it.
           data: The clients' data.
-          rounds: At most `capacity`.
+          rounds: Number of rounds, at most `capacity`.
 
         Returns:
           The new state, and the diagnostics (or what `observe` makes of them) as NumPy
