@@ -30,9 +30,12 @@ from afga_jax.recipe import FederatedState, Recipe, RoundInfo
 from afga_jax.rounds.execution import Execution
 from afga_jax.runs.load import load
 from afga_jax.training import ledger
+from afga_jax.training.client_metrics import ClientMetrics, evaluate_clients
 from afga_jax.training.evaluate import evaluate
+from afga_jax.training.fit import Result, fit
+from afga_jax.training.history import History
 from afga_jax.training.seeds import over_seeds
-from afga_jax.training.trainer import Trainer, fit
+from afga_jax.training.trainer import Trainer
 from afga_jax.typing import Batch, ClientData, Task
 
 __version__ = "0.1.0"
@@ -43,11 +46,14 @@ __all__ = [
     "AggregatorState",
     "Batch",
     "ClientData",
+    "ClientMetrics",
     "Execution",
     "FederatedAlgorithm",
     "FederatedState",
+    "History",
     "Options",
     "Recipe",
+    "Result",
     "RoundInfo",
     "Task",
     "Trainer",
@@ -59,6 +65,7 @@ __all__ = [
     "corrections",
     "defaults",
     "evaluate",
+    "evaluate_clients",
     "fedadagrad",
     "fedadam",
     "fedams",

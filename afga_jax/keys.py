@@ -80,3 +80,25 @@ def dropout_key(
     """The key of a client's other randomness (dropout) at one local step."""
     step_key = place_key(key, Purpose.DROPOUT, round, cycle, step)
     return jax.random.fold_in(step_key, client)
+
+
+def typed(key: Array) -> Array:
+    """A run's key, or several seeds', as JAX's typed keys.
+
+    Args:
+      key: From `jax.random.key`, or from `jax.random.PRNGKey`, whose plain numbers
+        stand for the same key.
+
+    Example:
+      >>> typed(jax.random.PRNGKey(3)) == jax.random.key(3)
+      Array(True, dtype=bool)
+    """
+    dtype = getattr(key, "dtype", None)
+    if dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key):
+        return key
+    width = jax.random.key_data(jax.random.key(0)).shape
+    if dtype != jnp.uint32 or key.shape[-1:] != width:
+        raise ValueError(
+            f"key = {key!r}, but it must be a random key: pass jax.random.key(0)."
+        )
+    return jax.random.wrap_key_data(key)

@@ -135,7 +135,7 @@ class Contestant:
         key: jax.Array,
     ):
         before = memory(reset=True)
-        self._trainer = afga_jax.Trainer(algorithm, execution, capacity=8)
+        self._trainer = afga_jax.Trainer(algorithm, execution, capacity=8, donate=True)
         self._key, self._clients, self._laps = key, clients, []
         self._state = self._trainer.init(key)
         self.lap(1)

@@ -40,7 +40,7 @@ def main() -> None:
         local_steps=args.local_steps,
     )
     key = jax.random.key(0)
-    trainer = afga_jax.Trainer(algorithm, capacity=1)
+    trainer = afga_jax.Trainer(algorithm, capacity=1, donate=True)
     state = trainer.init(key)
     size = sum(x.size for x in jax.tree.leaves(state.params))
     print(f"{size:,} parameters, all clients {4e-6 * size * args.num_clients:,.0f} MB")

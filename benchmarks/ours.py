@@ -37,7 +37,10 @@ class Contestant:
         self._key = jax.random.key(0)
         self._before = memory(reset=True)
         self._trainer = afga_jax.Trainer(
-            self.problem.algorithm, self.problem.execution, capacity=capacity
+            self.problem.algorithm,
+            self.problem.execution,
+            capacity=capacity,
+            donate=True,
         )
         self._state = self._trainer.init(self._key)
         self._gradients = self._planned = self._rounds = 0
@@ -60,12 +63,11 @@ class Contestant:
     def result(self) -> dict:
         """What became of the model, what was computed, and the peak memory in GB."""
         peak = memory()
-        params, stats = self._state.params, self._state.stats
+        params = self._state.params
         batch = data.held_out(self.problem.dataset)
-        test = jax.jit(lambda p, s, b: evaluate(self.problem.task, p, s, b))
         return {
             "norm": float(optax.tree.norm(params)),
-            "loss": float(test(params, stats, batch)["loss"]),
+            "loss": float(evaluate(self.problem.task, self._state, batch)["loss"]),
             "parameters": int(sum(np.size(x) for x in jax.tree.leaves(params))),
             "gradients per round": self._gradients / max(self._rounds, 1),
             "planned per round": self._planned / max(self._rounds, 1),

@@ -65,7 +65,7 @@ def measured(model, algorithm, num_clients, active, devices, options) -> dict:
         **options,
     )
     before, key = peak(reset=True), jax.random.key(0)
-    trainer = afga_jax.Trainer(built, execution, capacity=1)
+    trainer = afga_jax.Trainer(built, execution, capacity=1, donate=True)
     state = trainer.init(key)
     for _ in range(2):
         state, info = trainer.run(key, state, clients, 1)

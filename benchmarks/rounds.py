@@ -81,7 +81,7 @@ def main() -> None:
             local_lr=0.01,
             **options,
         )
-        trainer = afga_jax.Trainer(algorithm, capacity=1)
+        trainer = afga_jax.Trainer(algorithm, capacity=1, donate=True)
         state, info = trainer.run(key, trainer.init(key), data, 1)
         runs[name] = [trainer, state, int(info.gradients[0]), []]
 

@@ -8,7 +8,8 @@ import afga_jax
 README = Path(__file__).parents[1] / "README.md"
 
 
-def test_python_blocks(capsys):
+def test_python_blocks(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     assert len(blocks) == 2
     names = {}
@@ -18,6 +19,10 @@ def test_python_blocks(capsys):
     accuracies = [float(number) for number in re.findall(r"accuracy (\S+)", printed)]
     assert len(accuracies) == 2
     assert min(accuracies) > 0.7
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "afga.png",
+        "fedamsgrad.png",
+    ]
     assert afga_jax.ALGORITHMS.pop("lazy_gossip").defaults["local_lr"] == 0.1
 
 

@@ -6,6 +6,7 @@ constant baked into it.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, cast
 
 import jax
@@ -19,6 +20,7 @@ from afga_jax.data.dataset import Dataset
 from afga_jax.data.partition.assignment import (
     Assignment,
     Stored,
+    as_assignment,
     check_client,
     in_blocks,
 )
@@ -117,37 +119,47 @@ class Clients:
 
 
 def client_data(
-    source: samples.Source, assignment: Assignment, *, batch_size: int
+    source: samples.Source,
+    assignment: Assignment | Sequence[Any],
+    *,
+    batch_size: int,
 ) -> Clients:
     """Puts samples and their assignment on the device.
 
     Args:
       source: What a sample looks like.
-      assignment: Who holds which samples.
+      assignment: Who holds which samples, from `partition` or as a list of the indices
+        of each client's samples.
       batch_size: Number of samples per batch; clients may hold fewer.
 
     Returns:
       The data.
     """
     checks.integer("batch_size", batch_size, fix="the papers use 50 and 30")
-    if assignment.end > source.num_samples:
+    dealt = as_assignment(assignment)
+    if dealt.end > source.num_samples:
         raise ValueError(
-            f"the assignment deals sample {assignment.end - 1}, there are only "
+            f"the assignment deals sample {dealt.end - 1}, there are only "
             f"{source.num_samples}; deal these samples, not those of another data set."
         )
-    source, assignment = jax.tree.map(jnp.asarray, (source, assignment))
-    return Clients(source, assignment, batch_size)
+    source, dealt = jax.tree.map(jnp.asarray, (source, dealt))
+    return Clients(source, dealt, batch_size)
 
 
 def from_arrays(
-    inputs: PyTree, targets: PyTree, assignment: Assignment, *, batch_size: int
+    inputs: PyTree,
+    targets: PyTree,
+    assignment: Assignment | Sequence[Any],
+    *,
+    batch_size: int,
 ) -> Clients:
     """One's own samples, as they are.
 
     Args:
       inputs: What the model sees, a tree of arrays `[samples, ...]`.
       targets: What it should answer, a tree of arrays `[samples, ...]`.
-      assignment: Who holds which samples.
+      assignment: Who holds which samples, from `partition` or as a list of the indices
+        of each client's samples.
       batch_size: Number of samples per batch.
 
     Returns:
@@ -173,13 +185,18 @@ def from_arrays(
 
 
 def from_dataset(
-    dataset: Dataset, assignment: Assignment, *, batch_size: int, augment: bool = False
+    dataset: Dataset,
+    assignment: Assignment | Sequence[Any],
+    *,
+    batch_size: int,
+    augment: bool = False,
 ) -> Clients:
     """The training images of a data set, normalised by their own channels.
 
     Args:
       dataset: Data set whose training split the clients hold.
-      assignment: Who holds which samples.
+      assignment: Who holds which samples, from `partition` or as a list of the indices
+        of each client's samples.
       batch_size: Number of samples per batch.
       augment: Whether the images of a batch are cropped with a pad of 4 and flipped.
 

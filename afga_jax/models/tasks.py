@@ -53,8 +53,14 @@ def classifier(
     keeps_stats = "batch_stats" in shapes
 
     def init(key):
-        variables = variables_of(key)
-        return variables["params"], variables.get("batch_stats", ())
+        collections = variables_of(key)
+        return collections["params"], collections.get("batch_stats", ())
+
+    def variables(params, stats):
+        return {"params": params} | ({"batch_stats": stats} if keeps_stats else {})
+
+    def predict(params, stats, inputs):
+        return model.apply(variables(params, stats), inputs, train=False)
 
     def loss(params, stats, batch, key, train):
         if keeps_stats and train and batch.mask is not None:
@@ -63,9 +69,8 @@ def classifier(
                 "the padding would enter its statistics; use norm='group', or batches "
                 "without padding"
             )
-        variables = {"params": params} | ({"batch_stats": stats} if keeps_stats else {})
         logits, updated = model.apply(
-            variables,
+            variables(params, stats),
             batch.inputs,
             train=train,
             rngs={"dropout": key} if train else None,
@@ -76,7 +81,7 @@ def classifier(
         hits = (logits.argmax(-1) == batch.targets).astype(losses.dtype)
         return _mean(losses, batch.mask), (stats, {"accuracy": _mean(hits, batch.mask)})
 
-    return Task(init, loss)
+    return Task(init, loss, predict)
 
 
 def next_character(model: nn.Module, length: int = 80) -> Task:

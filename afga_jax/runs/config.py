@@ -242,7 +242,7 @@ class Config:
     )
     stop_at_target: bool = _run("Stop when it is reached.", False)
     consensus: bool = _run("Log the distance between all clients.", False)
-    per_client: bool = _run("Log each client's accuracy.", False)
+    per_client: bool = _run("Log quantiles of the clients' accuracy and loss.", False)
     local_global: bool = _run("Log HA-Fed's f_local and f_global.", False)
     client_chunk: int | None = _run("Clients that run side by side; else by platform.")
     engine: str | None = _run(

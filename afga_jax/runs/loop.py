@@ -20,6 +20,7 @@ from afga_jax.runs.programs import CAPACITY, Programs
 from afga_jax.runs.progress import Compilation, Display
 from afga_jax.runs.record import Line, Record, Row, Run
 from afga_jax.runs.summary import FINAL_ROUNDS, summarise
+from afga_jax.training import client_metrics
 from afga_jax.training.seeds import Watched, keys_of, seeded_init
 from afga_jax.typing import PyTree
 
@@ -74,6 +75,7 @@ class Training:
         self._totals = {name: np.zeros(len(self.seeds)) for name in _TOTALS}
         self._latest: list[dict[str, Any]] = []
         self._inspected: dict[str, jax.Array] = {}
+        self._clients: dict[str, Any] | None = None
         self._begun = time.perf_counter()
         self._before, self.done = 0.0, 0
         self.state: PyTree = None
@@ -139,6 +141,11 @@ class Training:
         model = (self.state.params, self.state.stats)
         metrics = self.programs.evaluate(model, experiment.test, experiment.clients)
         metrics = jax.device_get({**metrics, **self._inspected})
+        if "clients" in metrics:
+            each = client_metrics.on_host(metrics.pop("clients"), experiment.clients)
+            metrics |= each.summary()
+            about = {"round": self.done, "seeds": self.seeds, "sizes": each.sizes}
+            self._clients = {**about, **each.values}
         return [
             {
                 "seed": seed,
@@ -150,6 +157,13 @@ class Training:
             }
             for row, seed in enumerate(self.seeds)
         ]
+
+    def write(self, writer: Record) -> list[Row]:
+        """Measures and writes: a line for each seed, and every client's metrics."""
+        rows = writer.write(self.measure())
+        if self._clients is not None:
+            writer.write_clients(self._clients)
+        return rows
 
     @functools.cached_property
     def identity(self) -> str:
@@ -281,7 +295,7 @@ def train(
     while training.done < config.rounds and not reached(config, metrics):
         pace = _advance(training, display, every, pace)
         if evaluates(config, training.done):
-            rows = writer.write(training.measure())
+            rows = training.write(writer)
             metrics += rows
             display.evaluated(rows)
         stops = processes.any_of(interrupted()) and training.done < config.rounds

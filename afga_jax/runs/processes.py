@@ -144,6 +144,9 @@ class _Reader(Record):
     def write(self, rows):
         return record.plain(rows)
 
+    def write_clients(self, arrays: Mapping[str, Any]) -> None:
+        del arrays
+
     def summarise(self, summary: dict[str, Any]) -> None:
         del summary
 

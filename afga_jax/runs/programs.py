@@ -9,8 +9,8 @@ from afga_jax.recipe import FederatedState
 from afga_jax.rounds.execution import Execution
 from afga_jax.runs.config import Config, differences
 from afga_jax.runs.experiment import Experiment, checksum
-from afga_jax.training import inspect, ledger
-from afga_jax.training.evaluate import evaluate
+from afga_jax.training import client_metrics, inspect, ledger
+from afga_jax.training.evaluate import mean_metrics
 from afga_jax.training.seeds import Watched, each_seed, watched
 from afga_jax.training.trainer import Trainer
 from afga_jax.typing import Array, Batch, ClientData, PyTree
@@ -41,7 +41,11 @@ class Programs:
                 "experiments.cifar."
             )
         self.trainer = _FillingTrainer(
-            experiment.algorithm, execution, capacity=CAPACITY, observe=watched
+            experiment.algorithm,
+            execution,
+            capacity=CAPACITY,
+            observe=watched,
+            donate=True,
         )
         self.evaluate = jax.jit(functools.partial(_evaluate, experiment))
         self.inspect = jax.jit(functools.partial(_inspect, experiment))
@@ -105,12 +109,13 @@ def _first(state: PyTree, count: int) -> PyTree:
 
 def _evaluate(
     experiment: Experiment, models: PyTree, test: Batch, clients: ClientData
-) -> dict[str, jax.Array]:
+) -> dict[str, PyTree]:
     def per_seed(model):
-        metrics = evaluate(experiment.task, *model, test)
+        metrics = mean_metrics(experiment.task, *model, test)
         metrics = {f"test_{name}": value for name, value in metrics.items()}
         if experiment.config.per_client:
-            metrics |= inspect.each_client(experiment.task, *model, clients)
+            each = client_metrics.each_client(experiment.task, *model, clients)
+            metrics["clients"] = each
         return metrics
 
     return each_seed(per_seed, models)

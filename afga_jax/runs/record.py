@@ -3,6 +3,7 @@
     config.json     the settings, their sources, versions, facts about data and theory
     metrics.jsonl   a line for each seed at each evaluated round
     tensorboard/    the same for TensorBoard
+    clients.npz     every client's metrics at the newest of these rounds, if asked for
     checkpoints/    the newest states (`runs.checkpoint`)
     summary.json    the result, once there is one
 
@@ -10,17 +11,19 @@
 """
 
 import importlib.metadata
+import io
 import json
 import math
 import os
 import platform
 import shutil
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import jax
+import numpy as np
 import tensorboardX
 
 Row = dict[str, Any]
@@ -29,7 +32,7 @@ Row = dict[str, Any]
 Line = tuple[int, int]
 
 _CONFIG, _METRICS, _SUMMARY = "config.json", "metrics.jsonl", "summary.json"
-_EVENTS = "tensorboard"
+_EVENTS, _CLIENTS = "tensorboard", "clients.npz"
 #: Folder of the newest states.
 STATES = "checkpoints"
 _PACKAGES = ("afga-jax", "jax", "jaxlib", "flax", "optax", "numpy", "orbax-checkpoint")
@@ -130,6 +133,17 @@ class Record:
         self._metrics.flush()
         return rows
 
+    def write_clients(self, arrays: Mapping[str, Any]) -> None:
+        """Writes `clients.npz` in place of an earlier round's.
+
+        Args:
+          arrays: `round`, `seeds`, the clients' `sizes`, and metrics
+            `[seeds, clients]` by name.
+        """
+        file = io.BytesIO()
+        np.savez(file, **arrays)
+        write_bytes(self.folder / _CLIENTS, file.getvalue())
+
     def sync(self) -> None:
         """Returns when all lines are on the disk, for a checkpoint to rely on."""
         if self._metrics is not None:
@@ -143,7 +157,7 @@ class Record:
         """Removes what was written; for a run that fails before its first round."""
         self.close()
         shutil.rmtree(self.folder / _EVENTS, ignore_errors=True)
-        for name in (_METRICS, _SUMMARY, _CONFIG):
+        for name in (_METRICS, _CLIENTS, _SUMMARY, _CONFIG):
             (self.folder / name).unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -236,9 +250,14 @@ def write_json(path: Path, content: Any) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Writes a file whole or not at all."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Writes a file whole or not at all."""
     unfinished = path.with_name(f".{path.name}.tmp")
-    with unfinished.open("w") as file:
-        file.write(text)
+    with unfinished.open("wb") as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
     os.replace(unfinished, path)

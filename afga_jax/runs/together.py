@@ -111,7 +111,7 @@ class _Member(Training):
             self.diverged = True
             return
         if evaluates(self.config, self.done):
-            self.writer.write(self.measure())
+            self.write(self.writer)
         if save:
             self.writer.sync()
             self.save(self.states, self.writer.lines)

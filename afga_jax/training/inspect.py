@@ -1,4 +1,4 @@
-"""What is measured on request: how far clients are apart, and how well each is served.
+"""What is measured on request: how far the clients' models are apart.
 
 A round keeps only what its result needs: models of clients that do not upload may be
 left out of it. So the local steps are repeated here as if there were no server, from
@@ -15,7 +15,7 @@ from afga_jax import trees
 from afga_jax.algorithms import FederatedAlgorithm
 from afga_jax.recipe import FederatedState, Recipe
 from afga_jax.rounds.round import init_state, run_round
-from afga_jax.training.evaluate import evaluate
+from afga_jax.training.evaluate import mean_metrics
 from afga_jax.typing import Array, ClientData, PyTree, Task
 
 
@@ -52,11 +52,12 @@ def inspect_round(
     client i, f that over all samples.
 
     Args:
-      algorithm: From `build`.
-      key: The run's.
-      state: Before the round; it is not changed.
+      algorithm: An algorithm from `build`.
+      key: The run's key, the same for all rounds.
+      state: The state before the round; it is not changed.
       data: The clients' data.
-      local_global: Measure f_local and f_global too, which takes a pass over all data.
+      local_global: Whether f_local and f_global are measured, too, which takes a pass
+        over all data.
 
     Reference: HA-Fed, Appendix F.1.
     """
@@ -65,40 +66,19 @@ def inspect_round(
     # Of those who do not take part there must be models, too.
     plan = plan._replace(cycles=plan.cycles._replace(members=None))
     start = _without_server(recipe, task, key, state)
-    alone = lambda state: algorithm.recipe_at(state)._replace(server=None)  # noqa: E731
-    after, _ = run_round(alone, task, key, start, data, plan)
+    serverless = lambda state: algorithm.recipe_at(state)._replace(server=None)  # noqa: E731
+    after, _ = run_round(serverless, task, key, start, data, plan)
     models, _ = after.clients
     number = recipe.clustering.num_clients
     weights = jnp.full(number, 1 / number)
-    measured = {"consensus": trees.spread(weights, models.params, after.params)}
+    measurements = {"consensus": trees.spread(weights, models.params, after.params)}
     if local_global:
-        own = _loss_of_each(task, data, lambda i: trees.take(models, i))
-        mean = _loss_of_each(task, data, lambda i: after)
+        own_losses = _loss_of_each(task, data, lambda i: trees.take(models, i))
+        mean_model_losses = _loss_of_each(task, data, lambda i: after)
         sizes = data.sizes / data.sizes.sum()
-        measured |= {"f_local": own.mean(), "f_global": (sizes * mean).sum()}
-    return measured
-
-
-def each_client(
-    task: Task, params: PyTree, stats: PyTree, data: ClientData
-) -> dict[str, Array]:
-    """How well one model serves each client, on the client's own samples.
-
-    Returns:
-      `client_accuracy`, the mean over clients, and `worst_tenth_accuracy`, the mean
-      over the tenth of the clients (at least one) that are served worst.
-    """
-    results = jax.lax.map(
-        lambda client: evaluate(task, params, stats, data.full(client)),
-        jnp.arange(len(data.sizes)),
-    )
-    if "accuracy" not in results:
-        raise ValueError("the task has no accuracy: leave per_client out.")
-    worst = jnp.sort(results["accuracy"])[: max(1, len(data.sizes) // 10)]
-    return {
-        "client_accuracy": results["accuracy"].mean(),
-        "worst_tenth_accuracy": worst.mean(),
-    }
+        f_global = (sizes * mean_model_losses).sum()
+        measurements |= {"f_local": own_losses.mean(), "f_global": f_global}
+    return measurements
 
 
 def _without_server(
@@ -127,6 +107,6 @@ def _loss_of_each(
 ) -> Array:
     def loss(client):
         own = model(client)
-        return evaluate(task, own.params, own.stats, data.full(client))["loss"]
+        return mean_metrics(task, own.params, own.stats, data.full(client))["loss"]
 
     return jax.lax.map(loss, jnp.arange(len(data.sizes)))

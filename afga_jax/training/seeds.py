@@ -19,9 +19,9 @@ class Watched(NamedTuple):
     """Diagnostics of a round.
 
     Attributes:
-      info: The round's own.
-      finite: Whether its loss, the new model and the server's moments are free of NaN
-        and infinity.
+      info: What the round itself says.
+      finite: Whether the round's loss, the new model and the server's moments are free
+        of NaN and infinity.
     """
 
     info: RoundInfo
@@ -29,14 +29,22 @@ class Watched(NamedTuple):
 
 
 def keys_of(first: int, count: int) -> Array:
-    """The keys of seeds `first`, `first + 1`, ...; one for each."""
+    """The random keys of seeds `first`, `first + 1`, ...
+
+    Args:
+      first: The first seed.
+      count: Number of seeds.
+
+    Returns:
+      One key for each seed, `[seeds]`.
+    """
     return jax.vmap(jax.random.key)(jnp.arange(first, first + count))
 
 
 def watched(state: FederatedState, info: RoundInfo) -> Watched:
     """For `Trainer(observe=...)`: a round's diagnostics, watched for NaN."""
-    seen = (info.loss, state.params, state.stats, state.server)
-    return Watched(info, _finite(seen))
+    arrays = (info.loss, state.params, state.stats, state.server)
+    return Watched(info, _finite(arrays))
 
 
 def seeded_init(init: Callable[..., PyTree]) -> Callable[..., PyTree]:
@@ -58,7 +66,7 @@ def seeded_round(
     leading axis of seeds; the data are the same for all.
 
     Args:
-      round: The algorithm's.
+      round: The `round` of an algorithm.
       observe: `(state, info) -> what is kept of a round`.
     """
 
@@ -90,7 +98,7 @@ def over_seeds(function: Callable[[Array], PyTree], keys: Array) -> PyTree:
 
     Args:
       function: A pure function of one key.
-      keys: `[seeds]`.
+      keys: The random keys of the seeds, `[seeds]`.
     """
     if on_cpu():
         return jax.lax.map(function, keys)
@@ -106,10 +114,11 @@ def each_seed(
     """`over_seeds`; a single seed takes no loop, which would copy its state.
 
     Args:
-      function: Takes one seed's row, and what is the same for all.
-      rows: `[seeds, ...]`.
-      *same: Given, not closed over: on a mesh they must be arguments of `shard_map`.
-      mesh: If it has an axis of seeds, each of its devices runs some of them.
+      function: A function of one seed's row and of what is the same for all seeds.
+      rows: Arrays with a leading axis of seeds, `[seeds, ...]`.
+      *same: What is the same for all seeds. It is an argument, not closed over: on a
+        mesh it must be one of `shard_map`.
+      mesh: Devices; if they have an axis of seeds, each runs some of the seeds.
     """
 
     def here(rows, *same):

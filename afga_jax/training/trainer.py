@@ -1,7 +1,6 @@
 """Compiled rounds: many in one program, for one seed or several.
 
-`jit` lives here. The state is donated: its memory is reused for the next one, so do not
-use a state after you passed it on.
+`jit` lives here.
 """
 
 import dataclasses
@@ -14,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from afga_jax import checks
+from afga_jax import checks, keys
 from afga_jax.algorithms import FederatedAlgorithm
 from afga_jax.mesh import CLIENTS, blocks_of, make_mesh
 from afga_jax.population.sampling import Plan
@@ -23,10 +22,12 @@ from afga_jax.rounds.client_blocks import can_be_split, split
 from afga_jax.rounds.execution import Execution
 from afga_jax.rounds.span.schedule import Schedule
 from afga_jax.training import engine_choice
+from afga_jax.training.client_metrics import ClientMetrics, evaluate_clients
 from afga_jax.training.engine_choice import Choice, Planner
+from afga_jax.training.evaluate import evaluate
 from afga_jax.training.placement import Placement, one_copy, placement
 from afga_jax.training.seeds import seeded_init, seeded_round
-from afga_jax.typing import Array, ClientData, PyTree
+from afga_jax.typing import Array, Batch, ClientData, PyTree
 
 #: Rounds of a block: planned by the host while those before run.
 AHEAD = 8
@@ -36,11 +37,13 @@ class Trainer:
     """One algorithm's compiled functions; keep it, and nothing compiles twice.
 
     Args:
-      algorithm: From `build`.
+      algorithm: An algorithm from `build`.
       execution: How rounds are computed: the engine, and on which devices.
       capacity: The largest number of rounds in one call of `run`, a guard. One program
         serves any number: rounds run in blocks, and how many of a block is an argument.
       observe: `(new state, info) -> what run returns of each round`; None: the info.
+      donate: Whether `run` takes the memory of the state that it is given for the new
+        one: the caller's cannot be used again, and no second one needs room.
 
     Every method takes the run's key, or `[seeds]` keys of as many runs in one program:
     then states and what is returned of rounds have a leading axis of seeds, too.
@@ -56,12 +59,13 @@ class Trainer:
         *,
         capacity: int = 100,
         observe: Callable[[FederatedState, RoundInfo], PyTree] | None = None,
+        donate: bool = False,
     ):
         checks.integer("capacity", capacity)
         if execution.engine == "span":
             engine_choice.check_span(algorithm)
         self.algorithm, self.execution = algorithm, execution
-        self.capacity = capacity
+        self.capacity, self.donate = capacity, donate
         self.choice: Choice | None = None
         self._planner: Planner
         self._run: Any
@@ -76,9 +80,15 @@ class Trainer:
         self._init = jax.jit(seeded_init(algorithm.init), compiler_options=options)
 
     def init(self, key: Array, **numbers: float) -> FederatedState:
-        """The state before the first round, built by one program."""
+        """The state before the first round, built by one program.
+
+        Args:
+          key: The run's key.
+          **numbers: Numbers such as `local_lr` in place of those that the algorithm was
+            built with.
+        """
         self._check_numbers(numbers)
-        return self._init(key, **numbers)
+        return self._init(keys.typed(key), **numbers)
 
     def start(self, key: Array, data: ClientData, **numbers: float) -> FederatedState:
         """`init`, while the program of the rounds is traced beside it.
@@ -86,9 +96,11 @@ class Trainer:
         Args:
           key: The run's key.
           data: The clients' data, which `run` will be given.
-          **numbers: As for `init`.
+          **numbers: Numbers such as `local_lr` in place of those that the algorithm was
+            built with.
         """
         self._check_numbers(numbers)
+        key = keys.typed(key)
         names = tuple(sorted(numbers))
         if names not in self._started:
             # Plans first: nothing can be traced before they are there.
@@ -108,9 +120,9 @@ class Trainer:
 
         Args:
           key: The run's key, the same for all rounds and for `init`.
-          state: Donated.
+          state: The state before these rounds; `init` or the last call returned it.
           data: The clients' data.
-          rounds: At most `capacity`.
+          rounds: Number of rounds, at most `capacity`.
 
         Returns:
           The new state, and the diagnostics (or what `observe` makes of them) as NumPy
@@ -122,10 +134,14 @@ class Trainer:
                 f"rounds = {rounds}, but it must be <= capacity = {self.capacity}: "
                 "call run several times, or raise capacity."
             )
-        data = self._prepared(data)
+        key = keys.typed(key)
         self.choose(key, data)
+        data = self._prepared(data)
         first, parts = int(np.ravel(state.round)[0]), []
         placed, state, data = self._placed(key, state, data)
+        if not self.donate:
+            # The program takes its argument's memory, here that of a copy.
+            state = jax.device_put(state, may_alias=False)
         end = first + rounds
         while first < end:
             block, begin = divmod(first, AHEAD)
@@ -155,7 +171,11 @@ class Trainer:
           key: The run's key.
           data: The clients' data, as in `engine_choice.choose`.
         """
+        key = keys.typed(key)
         if self.choice is None:
+            if data is not None:
+                check_clients(data, self.algorithm)
+                data = self._prepared(data)
             algorithm, mesh = self.algorithm, self.execution.mesh
             chosen = engine_choice.choose(algorithm, key, self.execution, data)
             self.choice, self._planner = chosen
@@ -175,6 +195,16 @@ class Trainer:
                 execution = dataclasses.replace(execution, mesh=self._placement.mesh)
             self._run = compiled(self._round, execution, self._placement)
         return self.choice
+
+    def evaluate(self, state: FederatedState, test: Batch) -> dict[str, Array]:
+        """The mean loss and metrics of a state's model over test samples."""
+        return evaluate(self.algorithm.task, state, test)
+
+    def evaluate_clients(
+        self, state: FederatedState, data: ClientData
+    ) -> ClientMetrics:
+        """The loss and metrics of a state's model for every client."""
+        return evaluate_clients(self.algorithm.task, state, data)
 
     def _check_numbers(self, numbers: dict[str, float]) -> None:
         for name, value in numbers.items():
@@ -235,38 +265,19 @@ class Trainer:
         return self._pooled[1]
 
 
-def fit(
-    algorithm: FederatedAlgorithm,
-    data: ClientData,
-    *,
-    key: Array,
-    rounds: int,
-    execution: Execution = Execution(),
-) -> tuple[FederatedState, RoundInfo]:
-    """Trains from scratch; the shortest way to a result.
-
-    Args:
-      algorithm: From `build`.
-      data: The clients' data; no client may be empty.
-      key: The run's key; everything random follows from it.
-      rounds: R.
-      execution: How rounds are computed.
-
-    Returns:
-      The final state, and the diagnostics with a leading axis of rounds.
-    """
-    checks.integer("rounds", rounds)
-    check_clients(data, algorithm.options.num_clients)
-    trainer = Trainer(algorithm, execution, capacity=rounds)
-    return trainer.run(key, trainer.init(key), data, rounds)
-
-
-def check_clients(data: ClientData, num_clients: int) -> None:
-    """Refuses a client without samples: it could not draw a batch."""
-    sizes = data.sizes
+def check_clients(data: ClientData, algorithm: FederatedAlgorithm) -> None:
+    """Refuses data of another number of clients, and a client without samples."""
+    sizes, num_clients = data.sizes, algorithm.options.num_clients
+    pooled = algorithm.recipe.pooled and len(sizes) == 1
+    if len(sizes) != num_clients and not pooled:
+        raise ValueError(
+            f"data has {len(sizes)} clients, but the algorithm was built with "
+            f"num_clients = {num_clients}: build with num_clients={len(sizes)}, or "
+            f"partition the data for {num_clients}."
+        )
     if not isinstance(sizes, jax.Array) or isinstance(sizes, jax.core.Tracer):
         return
-    if len(sizes) == num_clients and int(sizes.min()) < 1:
+    if int(sizes.min()) < 1:
         raise ValueError(
             f"client {int(sizes.argmin())} has {int(sizes.min())} samples, but each "
             "must have >= 1: leave it out, or use another partition."

@@ -174,8 +174,8 @@ def test_no_tensorflow_from_the_fetch_to_a_trained_model(tmp_path, server, start
         "clients = data.from_dataset(mnist, held, batch_size=8)\n"
         "task = models.classifier(models.create('mlp', 10), (28, 28, 1))\n"
         "afga = afga_jax.build('afga', task, num_clients=5, active=2, local_lr=0.1)\n"
-        "state, info = afga_jax.fit(afga, clients, key=jax.random.key(0), rounds=2)\n"
-        "assert info.loss[1] == info.loss[1]\n"
+        "result = afga_jax.fit(afga, clients, key=jax.random.key(0), rounds=2)\n"
+        "assert result.history.train_loss[1] == result.history.train_loss[1]\n"
         "print('tensorflow' in sys.modules, 'tensorflow_datasets' in sys.modules)\n"
     )
     code, output, errors = finish(start(program=program))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from afga_jax import data
 from afga_jax.data import class_picture, partition
 from afga_jax.data.partition.assignment import members, ranges, stored
 from afga_jax.data.partition.computed import shuffled
@@ -354,3 +355,37 @@ def test_owners_outside_the_clients_are_refused():
 def test_a_client_that_does_not_exist_is_refused():
     with pytest.raises(ValueError, match=r"client 12 is outside \[0, 12\)"):
         members(build("iid"), 12)
+
+
+class TestFromIndices:
+    LISTS = ([0, 3], np.array([1, 2, 4]), (4,))
+
+    def test_each_client_holds_its_list(self):
+        held = partition.from_indices(self.LISTS)
+        for client, indices in enumerate(self.LISTS):
+            assert partition.members(held, client).tolist() == list(indices)
+
+    def test_a_list_goes_wherever_an_assignment_does(self):
+        inputs, targets = np.arange(5.0), np.arange(5)
+        given = [
+            data.from_arrays(inputs, targets, one, batch_size=2)
+            for one in (list(self.LISTS), partition.from_indices(self.LISTS))
+        ]
+        for one, other in zip(*map(jax.tree.leaves, given), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+    @pytest.mark.parametrize(
+        ("lists", "message"),
+        [
+            ([0, 1, 1], r"client 0.*shape \(\).*partition.by_client"),
+            ([[0], [0.5]], r"client 1.*float64.*whole numbers"),
+            ([[0, 1], []], r"client 1 of 2 holds 0 samples"),
+            ([[2, -1]], r"client 0 holds sample -1.*is 0"),
+            ([[0, 5]], r"sample 5, there are only 5"),
+            ([], r"no clients"),
+            ({0: [1, 2]}, r"a dict.*list of each client's indices"),
+        ],
+    )
+    def test_what_is_no_partition_is_refused(self, lists, message):
+        with pytest.raises(ValueError, match=message):
+            data.from_arrays(np.arange(5.0), np.arange(5), lists, batch_size=2)

@@ -81,6 +81,25 @@ def events(folder, seed):
     return [(step, pytest.approx(value)) for step, value in found]
 
 
+def test_clients_are_those_of_the_newest_round_and_go_with_the_run(folder, monkeypatch):
+    writer, values = Record(folder), np.linspace(0, 1, 6).reshape(2, 3)
+    for number in (10, 20):
+        writer.write_clients({"round": number, "accuracy": number * values})
+    with monkeypatch.context() as patch:
+        patch.setattr(record.os, "replace", _full)
+        with pytest.raises(OSError, match="full"):
+            writer.write_clients({"round": 30, "accuracy": 30 * values})
+    with np.load(folder / "clients.npz") as clients:
+        assert clients["round"] == 20
+        np.testing.assert_array_equal(clients["accuracy"], 20 * values)
+    writer.discard()
+    assert not (folder / "clients.npz").exists()
+
+
+def _full(*paths):
+    raise OSError("the disk is full")
+
+
 def test_no_run(tmp_path):
     assert not record.exists(tmp_path)
     with pytest.raises(RecordError, match="holds no run"):

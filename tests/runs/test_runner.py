@@ -209,6 +209,24 @@ def test_what_is_measured_on_request(digits):
     for row in digits.metrics:
         assert row["consensus"] > 0
         assert 0 <= row["worst_tenth_accuracy"] <= row["client_accuracy"] <= 1
+        assert row["client_accuracy_q0"] <= row["client_accuracy_q100"] <= 1
+        assert row["client_loss"] <= row["worst_tenth_loss"] <= row["client_loss_q100"]
+
+
+def test_every_client_is_in_a_file(digits):
+    last = digits.metrics[-1]["round"]
+    with np.load(digits.folder / "clients.npz") as clients:
+        assert clients["round"] == last
+        for row, seed in enumerate(clients["seeds"]):
+            (metrics,) = [
+                one
+                for one in digits.metrics
+                if (one["seed"], one["round"]) == (seed, last)
+            ]
+            for name in ("accuracy", "loss"):
+                values = clients[name][row]
+                assert values.shape == clients["sizes"].shape
+                assert np.median(values) == pytest.approx(metrics[f"client_{name}_q50"])
 
 
 def test_a_trained_model_predicts(digits):

@@ -40,23 +40,25 @@ def test_convmixer_learns_the_digits_by_afga():
         server_lr=0.03,
         eps=1e-6,
     )
-    state, info = afga_jax.fit(algorithm, clients, key=KEY, rounds=80)
-    result = afga_jax.evaluate(task, state.params, state.stats, data.held_out(digits))
-    assert info.loss[-5:].mean() < 0.5 * info.loss[0]
-    assert result["accuracy"] > 0.8
-    assert np.abs(jax.tree.leaves(state.stats)[0]).max() > 0
+    test = data.held_out(digits)
+    result = afga_jax.fit(algorithm, clients, key=KEY, rounds=80, test=test)
+    losses = result.history.train_loss
+    assert losses[-5:].mean() < 0.5 * losses[0]
+    assert result.history.test_accuracy[-1] > 0.8
+    right = result.predict(test.inputs).argmax(-1) == test.targets
+    np.testing.assert_allclose(right.mean(), result.history.test_accuracy[-1])
+    assert np.abs(jax.tree.leaves(result.state.stats)[0]).max() > 0
 
 
 def test_centralised_sgd_pools_the_clients():
     digits, clients = digits_clients()
     task = models.classifier(models.create("mlp", 10), (8, 8, 1))
     algorithm = afga_jax.build("sgd", task, num_clients=10, local_steps=50)
-    state, info = afga_jax.fit(algorithm, clients, key=KEY, rounds=8)
-    result = afga_jax.evaluate(task, state.params, state.stats, data.held_out(digits))
-    assert result["accuracy"] > 0.9
-    assert info.gradients.tolist() == [50] * 8
+    result = afga_jax.fit(algorithm, clients, key=KEY, rounds=8)
+    assert result.evaluate(data.held_out(digits))["accuracy"] > 0.9
+    assert result.history.gradients.tolist() == [50] * 8
     with pytest.raises(ValueError, match=r"data has 10 clients.*data.pooled\(\)"):
-        jax.jit(algorithm.round)(KEY, state, clients)
+        jax.jit(algorithm.round)(KEY, result.state, clients)
 
 
 def test_ten_million_clients():
@@ -70,9 +72,9 @@ def test_ten_million_clients():
     algorithm = afga_jax.build(
         "fedamsgrad", task, num_clients=number, active=5, local_steps=4, local_lr=0.1
     )
-    state, info = afga_jax.fit(algorithm, clients, key=KEY, rounds=3)
-    assert np.isfinite(info.loss).all()
-    assert all(leaf.size < 10_000 for leaf in jax.tree.leaves(state))
+    result = afga_jax.fit(algorithm, clients, key=KEY, rounds=3)
+    assert np.isfinite(result.history.train_loss).all()
+    assert all(leaf.size < 10_000 for leaf in jax.tree.leaves(result.state))
 
 
 def test_lstm_learns_a_role():
@@ -93,8 +95,8 @@ def test_lstm_learns_a_role():
         local_optimizer="adam",
         local_lr=0.01,
     )
-    _, info = afga_jax.fit(algorithm, clients, key=KEY, rounds=8)
-    assert info.loss[-1] < 0.7 * info.loss[0]
+    losses = afga_jax.fit(algorithm, clients, key=KEY, rounds=8).history.train_loss
+    assert losses[-1] < 0.7 * losses[0]
 
 
 def test_cifar100_from_a_small_prepared_set(tmp_path):
@@ -120,8 +122,8 @@ def test_the_full_batch_mode_on_the_gaussians():
         full_batch=True,
         eps=1e-4,
     )
-    _, info = afga_jax.fit(algorithm, clients, key=KEY, rounds=30)
-    assert info.loss[-1] < 0.8 * info.loss[0]
+    losses = afga_jax.fit(algorithm, clients, key=KEY, rounds=30).history.train_loss
+    assert losses[-1] < 0.8 * losses[0]
 
 
 @pytest.mark.slow

@@ -75,20 +75,6 @@ def test_scaffold_keeps_its_control_variates(x64):
     np.testing.assert_allclose(found["consensus"], info.spread, rtol=1e-5)
 
 
-def test_the_worst_tenth():
-    task = toy.logistic()
-    params, stats = task.init(KEY)
-    data = toy.clients(21, samples=5)
-    found = jax.jit(lambda p: inspect.each_client(task, p, stats, data))(params)
-    each = [
-        float(task.loss(params, stats, data.full(i), KEY, False)[1][1]["accuracy"])
-        for i in range(21)
-    ]
-    np.testing.assert_allclose(found["client_accuracy"], np.mean(each), rtol=1e-6)
-    worst = np.mean(sorted(each)[:2])
-    np.testing.assert_allclose(found["worst_tenth_accuracy"], worst, rtol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [

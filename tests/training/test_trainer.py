@@ -42,18 +42,49 @@ def test_many_rounds_equal_single_ones_and_compile_once():
     chex.assert_trees_all_close(single.params, state.params, rtol=1e-4, atol=1e-6)
 
 
-def test_state_is_donated():
-    trainer, data = afga_jax.Trainer(build(), capacity=2), toy.clients(8)
+@pytest.mark.parametrize("name", ["afga", "dsgd", "scaffold"])
+def test_the_callers_state_stays_unless_it_is_donated(name):
+    data = toy.clients(8)
+    trainer = afga_jax.Trainer(build(name), capacity=20)
     start = trainer.init(KEY)
-    trainer.run(KEY, start, data, 1)
+    before = jax.tree.map(np.array, start)
+    states = [trainer.run(KEY, start, data, 10)[0] for _ in range(2)]
+    chex.assert_trees_all_equal(start, before)
+    chex.assert_trees_all_equal(*states)
+
+    donating = afga_jax.Trainer(build(name), capacity=20, donate=True)
+    after, _ = donating.run(KEY, start, data, 10)
+    chex.assert_trees_all_equal(after, states[0])
     assert jax.tree.leaves(start.params)[0].is_deleted()
 
 
 def test_training_learns():
     data = toy.clients(8, samples=20)
     algorithm = build(local_lr=0.5, server_lr=0.1)
-    _, infos = afga_jax.fit(algorithm, data, key=KEY, rounds=60)
-    assert infos.loss[-10:].mean() < 0.7 * infos.loss[:5].mean()
+    losses = afga_jax.fit(algorithm, data, key=KEY, rounds=60).history.train_loss
+    assert losses[-10:].mean() < 0.7 * losses[:5].mean()
+
+
+def test_old_keys_are_the_same_keys():
+    data, trainer = toy.clients(8), afga_jax.Trainer(build())
+    old, new = jax.random.PRNGKey(4), jax.random.key(4)
+    chex.assert_trees_all_equal(trainer.init(old), trainer.init(new))
+    chex.assert_trees_all_equal(trainer.start(old, data), trainer.init(new))
+    states = [trainer.run(key, trainer.init(new), data, 2)[0] for key in (old, new)]
+    chex.assert_trees_all_equal(*states)
+    olds = jnp.stack([jax.random.PRNGKey(seed) for seed in (3, 4)])
+    several = afga_jax.Trainer(build())
+    chex.assert_trees_all_equal(several.init(olds), several.init(keys_of(3, 2)))
+
+
+def test_a_trainer_evaluates_states():
+    data, trainer = toy.clients(8), afga_jax.Trainer(build())
+    state, _ = trainer.run(KEY, trainer.init(KEY), data, 2)
+    batch = data.full(3)
+    metrics = trainer.evaluate(state, batch)
+    clients = trainer.evaluate_clients(state, data)
+    for name in ("loss", "accuracy"):
+        np.testing.assert_allclose(clients.values[name][3], metrics[name], rtol=1e-6)
 
 
 def test_seeds_in_one_program_equal_seeds_apart():
@@ -84,12 +115,10 @@ def test_a_trainer_runs_several_seeds_and_returns_what_is_observed(engine):
     states, (losses, rounds) = trainer.run(keys, trainer.init(keys), data, 3)
     assert rounds.tolist() == [[1, 1], [2, 2], [3, 3]]
     for seed, key in enumerate(keys):
-        state, info = afga_jax.fit(
-            algorithm, data, key=key, rounds=3, execution=execution
-        )
-        np.testing.assert_allclose(losses[:, seed], info.loss, rtol=1e-5)
+        alone = afga_jax.fit(algorithm, data, key=key, rounds=3, execution=execution)
+        np.testing.assert_allclose(losses[:, seed], alone.info.loss, rtol=1e-5)
         one = jax.tree.map(lambda x: x[seed], states.params)  # noqa: B023
-        chex.assert_trees_all_close(one, state.params, rtol=1e-4, atol=1e-6)
+        chex.assert_trees_all_close(one, alone.state.params, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("count", [0, 1, 4, 7, 10])
@@ -123,9 +152,10 @@ def test_counted_clients_cost_only_what_they_compute():
     [
         (lambda: afga_jax.Trainer(build(), capacity=0), "capacity = 0.*>= 1"),
         (
-            lambda: afga_jax.fit(build(), toy.clients(8), key=KEY, rounds=0),
-            "rounds = 0.*>= 1",
+            lambda: afga_jax.Trainer(build()).run(KEY, None, toy.clients(5), 1),
+            "data has 5 clients.*num_clients = 8",
         ),
+        (lambda: afga_jax.Trainer(build()).init(0), "key = 0.*jax.random.key"),
         (
             lambda: afga_jax.Trainer(build(), capacity=2).run(KEY, None, None, 3),
             "rounds = 3.*<= capacity = 2",

@@ -18,7 +18,13 @@ partition's own `seed`, without an empty client.
 import numpy as np
 
 from afga_jax import checks
-from afga_jax.data.partition.assignment import Assignment, members, ranges, stored
+from afga_jax.data.partition.assignment import (
+    Assignment,
+    from_indices,
+    members,
+    ranges,
+    stored,
+)
 from afga_jax.data.partition.disjoint import (
     by_client,
     dirichlet,
@@ -39,6 +45,7 @@ __all__ = [
     "class_picture",
     "dirichlet",
     "dirichlet_client",
+    "from_indices",
     "iid",
     "major_class",
     "members",

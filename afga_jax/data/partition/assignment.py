@@ -7,7 +7,8 @@ client, `Ranges` keeps runs of consecutive samples, for windows of a text, and
 `Computed` (`afga_jax.data.partition.computed`) keeps nothing per client.
 """
 
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol, cast
 
 import jax
 import numpy as np
@@ -142,6 +143,55 @@ def stored(order: np.ndarray, sizes: np.ndarray) -> Stored:
     """
     offsets = _offsets(sizes)
     return Stored(np.asarray(order, np.int32), offsets, int(np.max(sizes)))
+
+
+def from_indices(lists: Sequence[Any]) -> Stored:
+    """One's own partition, given by the samples of each client.
+
+    Args:
+      lists: Indices of each client's samples, one array or list per client. Clients
+        may share samples.
+
+    Returns:
+      The assignment.
+
+    Example:
+      >>> assignment = from_indices([[0, 3], [1, 2, 4]])
+      >>> assignment.sizes.tolist(), members(assignment, 1).tolist()
+      ([2, 3], [1, 2, 4])
+    """
+    arrays = [np.asarray(indices) for indices in lists]
+    for client, indices in enumerate(arrays):
+        whole = np.issubdtype(indices.dtype, np.integer) or indices.size == 0
+        if indices.ndim != 1 or not whole:
+            raise ValueError(
+                f"the samples of client {client} are {indices.dtype} of shape "
+                f"{indices.shape}, but they must be a list of whole numbers: give the "
+                "indices of the samples of each client; an array of each sample's "
+                "client goes through partition.by_client."
+            )
+        if indices.size and indices.min() < 0:
+            raise ValueError(
+                f"client {client} holds sample {indices.min()}, but the smallest index "
+                "is 0: count the samples from the first."
+            )
+    if not arrays:
+        raise ValueError("the partition has no clients: give a list of indices each.")
+    sizes = np.array([len(indices) for indices in arrays])
+    return stored(np.concatenate(arrays), sizes)
+
+
+def as_assignment(given: Any) -> Assignment:
+    """An assignment as it is, or one from a list of each client's samples."""
+    if isinstance(given, list | tuple | np.ndarray | jax.Array):
+        return from_indices(cast(Sequence[Any], given))
+    if not hasattr(given, "num_clients"):
+        raise ValueError(
+            f"the assignment is a {type(given).__name__}, but it must say who holds "
+            "which samples: take one of afga_jax.data.partition, or a list of each "
+            "client's indices."
+        )
+    return given
 
 
 def ranges(starts: np.ndarray, counts: np.ndarray, runs: np.ndarray) -> Ranges:
