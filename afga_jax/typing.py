@@ -36,10 +36,13 @@ class Task(NamedTuple):
       loss: `(params, stats, batch, key, train) -> (loss, (stats, metrics))`. `key`
         serves dropout, `train` is a Python bool, `metrics` a dict of scalars that are
         means over the batch. Padding (`batch.mask`) must not count.
+      predict: `(params, stats, inputs) -> outputs` of the model in use; None where
+        there is no model.
     """
 
     init: Callable[[Array], tuple[PyTree, PyTree]]
     loss: Callable[[PyTree, PyTree, Batch, Array, bool], tuple[Array, tuple]]
+    predict: Callable[[PyTree, PyTree, PyTree], PyTree] | None = None
 
 
 @runtime_checkable
