@@ -154,7 +154,7 @@ def _example(input_shape, input_dtype, example) -> Batch | None:
     if example is None:
         return None
     batch = example if isinstance(example, Batch) else Batch(example, None)
-    batch = jax.tree.map(jax.typeof, jax.tree.map(jnp.asarray, batch))
+    batch = jax.eval_shape(lambda x: x, batch)
     if any(x.ndim == 0 for x in jax.tree.leaves(batch)):
         raise ValueError(
             "example holds a number, but it must be a batch: arrays with a leading "
@@ -221,7 +221,7 @@ def _try(built, batch: Batch) -> None:
     key = jax.random.key(0)
     params, stats = jax.eval_shape(built.init, key)
     outputs = jax.eval_shape(built.predict, params, stats, batch.inputs)
-    count = len(jax.tree.leaves(batch.inputs)[0])
+    count = jax.tree.leaves(batch.inputs)[0].shape[0]
     for output in jax.tree.leaves(outputs):
         if output.shape[:1] != (count,):
             raise ValueError(

@@ -60,20 +60,22 @@ def zeros(shapes: PyTree) -> PyTree:
 
 
 def required_arguments(function: Callable) -> list[str]:
-    """The names of the arguments that have no default.
+    """The names of the arguments that have no default; of a class, to make one.
 
     >>> required_arguments(lambda x, y, z=0, *rest, **more: x)
     ['x', 'y']
     """
+    is_class = isinstance(function, type)
     try:
-        parameters = inspect.signature(function).parameters.values()
+        signature = inspect.signature(function.__init__ if is_class else function)
     except (TypeError, ValueError):  # Some built-in functions have no signature.
         return []
-    return [
+    names = [
         parameter.name
-        for parameter in parameters
+        for parameter in signature.parameters.values()
         if parameter.default is parameter.empty and parameter.kind not in _ANY
     ]
+    return names[1:] if is_class else names  # without `self`
 
 
 def check_call(call: Callable, known: Iterable[str], model: str) -> None:

@@ -12,7 +12,7 @@ from afga_jax.models.adapters.calls import Network, check_call, flag_values, fla
 from afga_jax.typing import Array, PyTree
 
 
-def from_nnx(model: nnx.Module | Callable[[nnx.Rngs], nnx.Module]) -> Network:
+def from_nnx(model: nnx.Module | Callable[..., nnx.Module]) -> Network:
     """An nnx module as a network.
 
     `module.train()` and `module.eval()` say whether it trains, and so does a flag
@@ -27,29 +27,25 @@ def from_nnx(model: nnx.Module | Callable[[nnx.Rngs], nnx.Module]) -> Network:
       The network; parameters are the module's `nnx.Param`, statistics its
       `nnx.BatchStat`, both as nested dicts.
     """
-    made = not isinstance(model, nnx.Module)
 
     def make(key: Array) -> Any:
-        return model if isinstance(model, nnx.Module) else model(nnx.Rngs(key))
+        return model if isinstance(model, nnx.Module) else model(rngs=nnx.Rngs(key))
 
-    outline = nnx.eval_shape(make, jax.random.key(0)) if made else model
-    if not isinstance(outline, nnx.Module):
+    sample = make(jax.random.key(0))
+    if not isinstance(sample, nnx.Module):
         raise ValueError(
-            f"model makes a {type(outline).__name__} of rngs, but it must make an "
+            f"model makes a {type(sample).__name__} of rngs, but it must make an "
             "nnx.Module"
         )
-    name = type(outline).__name__
+    name = type(sample).__name__
     # The same parts in both modes, which differ in static attributes only.
-    graphs = {train: _split(_in_mode(outline, train))[0] for train in (True, False)}
-    _, params_like, stats_like, rngs_like, others = _split(outline)
-    _check_variables(others, name)
-    flags = flags_of(outline.__call__)
-    takes_rngs = "rngs" in inspect.signature(outline.__call__).parameters
-    check_call(outline.__call__, (*flags, *(["rngs"] if takes_rngs else [])), name)
-    # Arrays that are no variables; a function's are drawn from a fixed key.
-    constants = (
-        jax.jit(lambda: _split(make(jax.random.key(0)))[4])() if made else others
-    )
+    graphs = {train: _split(_in_mode(sample, train))[0] for train in (True, False)}
+    _, *likes, constants = _split(sample)
+    _check_variables(constants, name)
+    params_like, stats_like, rngs_like = jax.eval_shape(lambda *x: x, *likes)
+    flags = flags_of(sample.__call__)
+    takes_rngs = "rngs" in inspect.signature(sample.__call__).parameters
+    check_call(sample.__call__, (*flags, *(["rngs"] if takes_rngs else [])), name)
 
     @jax.jit  # Traced once, for all who ask for shapes.
     def init(key):
@@ -82,7 +78,7 @@ def _split(module: nnx.Module) -> tuple:
 
 def _in_mode(module: nnx.Module, train: bool) -> nnx.Module:
     """A copy of the module that trains, or does not."""
-    copy = nnx.merge(*nnx.split(module))
+    copy = nnx.clone(module)
     copy.train() if train else copy.eval()
     return copy
 
