@@ -63,6 +63,8 @@ def mean(values: Array, mask: Array | None, count: int, name: str) -> Array:
             f"it must be one value for each sample, ({count},): leave out the mean, "
             "which is taken over the samples that are no padding"
         )
+    if not jnp.issubdtype(values.dtype, jnp.inexact):
+        values = values.astype(float)  # Hits, for example, are true or false.
     if values.ndim > 1:
         values = values.reshape(count, -1).mean(1)
     if mask is None:

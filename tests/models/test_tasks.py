@@ -266,11 +266,16 @@ def test_own_loss_and_metrics_leave_padding_out():
         nn.Dense(2),
         example=Batch(INPUTS, INPUTS[:, :2]),
         loss=huber,
-        metrics={"largest": lambda outputs, targets: jnp.abs(outputs).max(1)},
+        metrics={
+            "largest": lambda outputs, targets: jnp.abs(outputs).max(1),
+            "above": lambda outputs, targets: outputs > targets,
+        },
     )
     params, stats = task.init(KEY)
     whole = task.loss(params, stats, Batch(INPUTS, INPUTS[:, :2]), KEY, True)
-    assert set(whole[1][1]) == {"largest"}
+    assert set(whole[1][1]) == {"largest", "above"}
+    above = task.predict(params, stats, INPUTS) > INPUTS[:, :2]
+    np.testing.assert_allclose(whole[1][1]["above"], above.mean(), rtol=1e-6)
     padded = Batch(*(jnp.pad(x, ((0, 3), (0, 0))) for x in (INPUTS, INPUTS[:, :2])))
     padded = padded._replace(mask=jnp.arange(9) < 6)
     with_padding = task.loss(params, stats, padded, KEY, True)
