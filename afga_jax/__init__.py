@@ -14,6 +14,7 @@ from afga_jax.algorithms import (
 )
 from afga_jax.gossip import kernels, mixing, topology
 from afga_jax.gossip.kernels import gossip
+from afga_jax.models.tasks import task
 from afga_jax.optimizers import aggregators, corrections, server
 from afga_jax.optimizers.aggregators import Aggregator, AggregatorState
 from afga_jax.optimizers.server import (
@@ -80,5 +81,6 @@ __all__ = [
     "over_seeds",
     "participation",
     "server",
+    "task",
     "topology",
 ]

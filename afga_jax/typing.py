@@ -4,10 +4,12 @@ Data, tasks and algorithms know each other only through what is written here, so
 can be replaced by one's own.
 """
 
+import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
+import jax.numpy as jnp
 
 Array = jax.Array
 PyTree = Any
@@ -43,6 +45,48 @@ class Task(NamedTuple):
     init: Callable[[Array], tuple[PyTree, PyTree]]
     loss: Callable[[PyTree, PyTree, Batch, Array, bool], tuple[Array, tuple]]
     predict: Callable[[PyTree, PyTree, PyTree], PyTree] | None = None
+
+
+def check_task(task: Task) -> None:
+    """Refuses a task whose functions do not have the form that rounds rely on.
+
+    Only shapes are computed. What `loss` returns is seen when it meets data.
+
+    Args:
+      task: Task of anybody's making.
+    """
+    if not isinstance(task, Task):
+        raise ValueError(
+            f"task is of type {type(task).__name__}, but it must be a Task: make one "
+            "of a model by afga_jax.task(model, ...)"
+        )
+    _check_arguments("init", task.init, "key")
+    _check_arguments("loss", task.loss, "params", "stats", "batch", "key", "train")
+    start = jax.eval_shape(task.init, jax.random.key(0))
+    if not isinstance(start, tuple) or len(start) != 2:
+        raise ValueError(
+            f"task.init returns a {type(start).__name__}, but it must return the pair "
+            "(params, stats): return (params, ()) where nothing but parameters is kept"
+        )
+    for path, leaf in jax.tree.leaves_with_path(start[0]):
+        if not jnp.issubdtype(leaf.dtype, jnp.inexact):
+            raise ValueError(
+                f"task.init returns the parameter {jax.tree_util.keystr(path)} of type "
+                f"{leaf.dtype}, but gradients need floating point: convert it, or move "
+                "it to the statistics"
+            )
+
+
+def _check_arguments(name: str, function: Any, *arguments: str) -> None:
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError as error:
+        raise ValueError(
+            f"task.{name} is called as {name}({', '.join(arguments)}), which it does "
+            f"not take: {error}"
+        ) from error
+    except ValueError:
+        pass  # Some built-in functions have no signature.
 
 
 @runtime_checkable

@@ -34,7 +34,7 @@ from afga_jax.recipe import FederatedState, Recipe, RoundInfo
 from afga_jax.rounds.execution import Execution
 from afga_jax.rounds.round import init_state, run_round
 from afga_jax.rounds.span.schedule import Schedule
-from afga_jax.typing import Array, ClientData, Task
+from afga_jax.typing import Array, ClientData, Task, check_task
 
 __all__ = [
     "ALGORITHMS",
@@ -95,6 +95,7 @@ def build(
     Returns:
       Pure functions; `jax.jit` them, or use `afga_jax.fit`.
     """
+    check_task(task)
     make = lookup(algorithm)
     given = {"num_clients": num_clients, **options}
     _check_rate_is_used(given)

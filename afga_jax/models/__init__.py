@@ -9,7 +9,7 @@ from afga_jax.models.convmixer import ConvMixer
 from afga_jax.models.recurrent import LSTM
 from afga_jax.models.resnet import ResNet18
 from afga_jax.models.small import CNN, MLP, AlexNet
-from afga_jax.models.tasks import classifier, next_character
+from afga_jax.models.tasks import classifier, next_character, task
 
 MODELS: dict[str, type[nn.Module]] = {
     "alexnet": AlexNet,
@@ -31,6 +31,7 @@ __all__ = [
     "classifier",
     "create",
     "next_character",
+    "task",
 ]
 
 

@@ -1,35 +1,108 @@
 """A model and its loss, as the task that clients minimise."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import optax
 
-from afga_jax.models.layers.initial import from_one_draw
-from afga_jax.typing import Task
+from afga_jax import checks
+from afga_jax.models import plain_layers
+from afga_jax.models.adapters import Network, network_of
+from afga_jax.models.losses import LOSSES, PerSample, mean
+from afga_jax.typing import Batch, PyTree, Task
+
+
+def task(
+    model: Any,
+    *,
+    input_shape: Sequence[int] | None = None,
+    input_dtype: Any = jnp.float32,
+    example: PyTree | Batch | None = None,
+    loss: str | PerSample = "classification",
+    metrics: Mapping[str, PerSample] | None = None,
+    init: Callable | PyTree | None = None,
+    rngs: Sequence[str] = ("dropout",),
+    fast_layers: bool = True,
+) -> Task:
+    """A model of any kind and its loss as a task.
+
+    f(x) = Σ m_b ℓ(model(x, input_b), target_b) / Σ m_b
+
+    The weights m are the batch's mask, one where there is none. How the model is told
+    that it trains is looked up in its signature: by `train`, `training`, `is_training`,
+    `deterministic`, `use_running_average` or `inference`, or not at all.
+
+    Args:
+      model: One of: a module of `flax.linen`, which may keep the collection
+        "batch_stats"; a module of `flax.nnx`, or a function of `rngs` that makes one,
+        so that each seed draws its own parameters; a pair `(init, apply)` of
+        functions; a function `apply(params, inputs)`, with `init`. A function may have
+        further arguments for statistics (`stats` or `state`; it then returns outputs
+        and statistics, and `init` gives parameters and statistics), for a random key
+        (`key` or `rng`), and the flags above.
+      input_shape: Shape of one sample, for models whose parameters depend on it.
+      input_dtype: Type of the inputs: images are normalised floats, texts integers.
+      example: Batch of inputs in place of `input_shape`, or a whole `Batch`, with
+        which the loss is tried as well; only shapes and types are read.
+      loss: Name of a loss, "classification" (cross-entropy of logits against integer
+        labels) or "regression" (squared error), or a function of outputs and targets
+        that gives one value for each sample.
+      metrics: Functions of outputs and targets by name, which give one value for each
+        sample; None: accuracy for a classification, the absolute error for a
+        regression, none for a loss of one's own.
+      init: Initial parameters of a function, or a function of a random key (and, if
+        it has a second argument, of inputs) that makes them.
+      rngs: Names of the random streams that a linen model draws from in training.
+      fast_layers: Whether plain convolutions, max-pools and products run as our own
+        layers on CPU, which compute the same to rounding and are many times faster
+        inside a round. They have no forward-mode derivative.
+
+    Returns:
+      The task. A batch with a mask is refused in training by a model with statistics:
+      the padding would enter them.
+
+    Raises:
+      ValueError: The model cannot be called, or does not fit the inputs or the loss.
+
+    >>> import flax.linen as nn
+    >>> model = nn.Sequential([nn.Dense(8), nn.relu, nn.Dropout(0.5), nn.Dense(3)])
+    >>> three = task(model, input_shape=(4,))
+    >>> params, stats = three.init(jax.random.key(0))
+    >>> params["layers_0"]["kernel"].shape, stats
+    ((4, 8), ())
+    >>> line = task(lambda p, x: p["a"] * x, init={"a": 2.0}, loss="regression")
+    >>> batch = Batch(jnp.array([1.0, 2.0]), jnp.array([2.0, 5.0]))
+    >>> float(line.loss(*line.init(jax.random.key(0)), batch, None, False)[0])
+    0.5
+    """
+    per_sample, metrics = _named(loss, metrics)
+    batch = _example(input_shape, input_dtype, example)
+    inputs = None if batch is None else _one_sample(batch.inputs)
+    network = network_of(model, inputs, init=init, rngs=rngs)
+    if fast_layers and (inputs is None or _has_plain_layers(network, inputs)):
+        network = network._replace(apply=_faster(network.apply))
+    built = Task(
+        network.init, _loss_of(network, per_sample, metrics), _predict(network)
+    )
+    if batch is not None:
+        _try(built, batch)
+    return built
 
 
 def classifier(
-    model: nn.Module, input_shape: Sequence[int], input_dtype=jnp.float32
+    model: Any, input_shape: Sequence[int], input_dtype: Any = jnp.float32
 ) -> Task:
     """The mean cross-entropy of a model's logits against integer labels.
 
-    f(x) = −Σ m_b log softmax(model(x, input_b))[target_b] / Σ m_b
-
-    The model is called as `model(inputs, train)`, may draw from the stream "dropout"
-    and may keep the collection "batch_stats".
-
     Args:
-      model: Module that maps `[batch, *input_shape]` to `[batch, classes]`.
+      model: Model of any kind, as for `task`, that maps `[batch, *input_shape]` to
+        `[batch, classes]`.
       input_shape: Shape of one sample.
       input_dtype: Type of the inputs: images are normalised floats, texts integers.
 
     Returns:
-      The task; its metric is `accuracy`. The weights m are the batch's mask, one
-      where there is none. A batch with a mask is refused in training by a model with
-      batch normalisation: the padding would enter its statistics.
+      The task; its metric is `accuracy`.
 
     >>> from afga_jax import models
     >>> task = classifier(models.create("mlp", num_classes=3), input_shape=(4,))
@@ -37,70 +110,128 @@ def classifier(
     >>> params["head"]["kernel"].shape, stats
     ((100, 3), ())
     """
-
-    @jax.jit  # Traced once, for all who ask for shapes.
-    def variables_of(key):
-        inputs = jnp.zeros((1, *input_shape), input_dtype)
-        return from_one_draw(model, key, inputs)
-
-    shapes = jax.eval_shape(variables_of, jax.random.key(0))
-    unknown = set(shapes) - {"params", "batch_stats"}
-    if unknown:
-        raise ValueError(
-            f"the model keeps the collections {sorted(unknown)}; a task carries "
-            "'params' and 'batch_stats' only"
-        )
-    keeps_stats = "batch_stats" in shapes
-
-    def init(key):
-        collections = variables_of(key)
-        return collections["params"], collections.get("batch_stats", ())
-
-    def variables(params, stats):
-        return {"params": params} | ({"batch_stats": stats} if keeps_stats else {})
-
-    def predict(params, stats, inputs):
-        return model.apply(variables(params, stats), inputs, train=False)
-
-    def loss(params, stats, batch, key, train):
-        if keeps_stats and train and batch.mask is not None:
-            raise ValueError(
-                "a padded batch cannot train a model with batch normalisation, since "
-                "the padding would enter its statistics; use norm='group', or batches "
-                "without padding"
-            )
-        logits, updated = model.apply(
-            variables(params, stats),
-            batch.inputs,
-            train=train,
-            rngs={"dropout": key} if train else None,
-            mutable=["batch_stats"] if train else [],
-        )
-        stats = updated.get("batch_stats", stats)
-        losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch.targets)
-        hits = (logits.argmax(-1) == batch.targets).astype(losses.dtype)
-        return _mean(losses, batch.mask), (stats, {"accuracy": _mean(hits, batch.mask)})
-
-    return Task(init, loss, predict)
+    return task(model, input_shape=input_shape, input_dtype=input_dtype)
 
 
-def next_character(model: nn.Module, length: int = 80) -> Task:
+def next_character(model: Any, length: int = 80) -> Task:
     """The task of predicting the one character that follows a window of text.
 
     Args:
-      model: Module that maps integers `[batch, length]` to `[batch, alphabet]`.
+      model: Model that maps integers `[batch, length]` to `[batch, alphabet]`.
       length: Number of characters in a window.
 
     Returns:
       The task; a batch's targets are `[batch]`, the character after each window.
       (Caldas et al., "LEAF: a benchmark for federated settings", 2018.)
     """
-    return classifier(model, (length,), jnp.int32)
+    return task(model, input_shape=(length,), input_dtype=jnp.int32)
 
 
-def _mean(values, mask):
-    if mask is None:
-        return values.mean()
-    weights = mask.astype(values.dtype)
-    # A batch of nothing but padding has loss 0, not 0/0.
-    return (values * weights).sum() / jnp.maximum(weights.sum(), 1)
+def _named(loss, metrics):
+    """The loss and the metrics as functions."""
+    usual: Mapping[str, PerSample] = {}
+    if not callable(loss):
+        checks.choice("loss", loss, LOSSES)
+        loss, usual = LOSSES[loss]
+    metrics = usual if metrics is None else metrics
+    if not isinstance(metrics, Mapping) or not all(map(callable, metrics.values())):
+        raise ValueError(
+            f"metrics = {metrics!r}, but it must be a dict of functions of outputs and "
+            "targets by name"
+        )
+    if "loss" in metrics:
+        raise ValueError("a metric is called 'loss', which is the loss's own name")
+    return loss, dict(metrics)
+
+
+def _example(input_shape, input_dtype, example) -> Batch | None:
+    """A batch as shapes and types; its targets are None where they are not known."""
+    if example is not None and input_shape is not None:
+        raise ValueError("input_shape and example say the same: pass one of them")
+    if input_shape is not None:
+        shape = jax.ShapeDtypeStruct((1, *input_shape), jnp.dtype(input_dtype))
+        return Batch(shape, None)
+    if example is None:
+        return None
+    batch = example if isinstance(example, Batch) else Batch(example, None)
+    batch = jax.eval_shape(lambda x: x, batch)
+    if any(x.ndim == 0 for x in jax.tree.leaves(batch)):
+        raise ValueError(
+            "example holds a number, but it must be a batch: arrays with a leading "
+            "axis of samples"
+        )
+    return batch
+
+
+def _one_sample(inputs: PyTree) -> PyTree:
+    return jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype), inputs
+    )
+
+
+def _has_plain_layers(network: Network, inputs: PyTree) -> bool:
+    key = jax.random.key(0)
+    shapes = jax.eval_shape(network.init, key)
+
+    def train(params, stats, inputs, key):
+        return network.apply(params, stats, inputs, key, True)
+
+    return plain_layers.has_plain_layers(train, *shapes, inputs, key)
+
+
+def _faster(apply: Callable) -> Callable:
+    def faster(*args):
+        *arrays, train = args
+        return plain_layers.fast_layers(lambda *arrays: apply(*arrays, train))(*arrays)
+
+    return faster
+
+
+def _loss_of(network: Network, loss: PerSample, metrics: Mapping[str, PerSample]):
+    def loss_of(params, stats, batch, key, train):
+        if network.keeps_stats and train and batch.mask is not None:
+            raise ValueError(
+                "a padded batch cannot train a model with batch normalisation, since "
+                "the padding would enter its statistics; use norm='group', or batches "
+                "without padding"
+            )
+        outputs, stats = network.apply(params, stats, batch.inputs, key, train)
+        count = len(jax.tree.leaves(batch.inputs)[0])
+        losses = loss(outputs, batch.targets)
+        values = {name: of(outputs, batch.targets) for name, of in metrics.items()}
+        average = mean(losses, batch.mask, count, "the loss")
+        return average, (
+            stats,
+            {name: mean(x, batch.mask, count, name) for name, x in values.items()},
+        )
+
+    return loss_of
+
+
+def _predict(network: Network) -> Callable[[PyTree, PyTree, PyTree], PyTree]:
+    def predict(params, stats, inputs):
+        # Nothing is random without training.
+        return network.apply(params, stats, inputs, jax.random.key(0), False)[0]
+
+    return predict
+
+
+def _try(built, batch: Batch) -> None:
+    """Says now, and not in the first round, what is wrong with model or loss."""
+    key = jax.random.key(0)
+    params, stats = jax.eval_shape(built.init, key)
+    outputs = jax.eval_shape(built.predict, params, stats, batch.inputs)
+    count = jax.tree.leaves(batch.inputs)[0].shape[0]
+    for output in jax.tree.leaves(outputs):
+        if output.shape[:1] != (count,):
+            raise ValueError(
+                f"of {count} samples the model makes an output of shape "
+                f"{output.shape}, but its first axis must be the samples', {count}"
+            )
+    if batch.targets is not None:
+        batch = batch._replace(mask=None)
+        for train in (True, False):
+            jax.eval_shape(
+                lambda *args, train=train: built.loss(*args, train),
+                *(params, stats, batch, key),
+            )

@@ -5,6 +5,7 @@ good, but XLA on CPU takes a tenth of a second to compile a draw.
 """
 
 import math
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -27,16 +28,19 @@ class Drawn(nn.Module):
         return self.param(name, init)
 
 
-def from_one_draw(model: nn.Module, key: Array, inputs: Array) -> PyTree:
+def from_one_draw(
+    model: nn.Module, key: Array, inputs: PyTree, **options: Any
+) -> PyTree:
     """`model.init(key, inputs)`, with one draw for the parameters of `Drawn` layers.
 
     Flax lets every layer draw as well. Nobody reads those numbers, nor the outputs, so
     `jax.jit` leaves their computation out.
 
     Args:
-      model: Module that is called as `model(inputs)`.
+      model: Module that is called as `model(inputs, **options)`.
       key: Random key of the one draw, and of the parameters of other layers.
       inputs: Batch of the shape that the model is for.
+      **options: Further arguments of the call.
 
     Returns:
       The model's variables, by collection.
@@ -50,7 +54,9 @@ def from_one_draw(model: nn.Module, key: Array, inputs: Array) -> PyTree:
         return call(*args, **options)
 
     with nn.intercept_methods(note):
-        variables = model.init(key, inputs)
+        variables = model.init(key, inputs, **options)
+    if not drawn:
+        return variables
     total = sum(math.prod(shape) for shape, _ in drawn.values())
     numbers = jax.random.uniform(key, (total,), jnp.float32, -1.0, 1.0)
     params, start = traverse_util.flatten_dict(variables["params"]), 0
