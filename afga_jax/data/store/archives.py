@@ -17,7 +17,7 @@ from typing import IO, NamedTuple
 import numpy as np
 
 from afga_jax.data.store.catalog import Content, DataError, ImageSpec, Spec, reason
-from afga_jax.data.text.shakespeare import pack, parse
+from afga_jax.data.text.shakespeare import pack, parse, plays_sha256
 
 _WORKS = "100.txt"
 # The complete works are 5.5 MB.
@@ -81,7 +81,7 @@ def decode(spec: Spec, files: Mapping[str, Path]) -> Content:
         (path,) = files.values()
         if isinstance(spec, ImageSpec):
             return _decode_cifar(spec, _CIFAR[spec.name], path)
-        return pack(parse(_zipped_text(path)))
+        return pack(parse(_zipped_works(path, spec.plays_sha256)))
     # Each library has errors of its own for a broken archive.
     except Exception as error:
         raise DataError(
@@ -159,9 +159,15 @@ def _read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray:
     return np.frombuffer(content, np.uint8).reshape(shape)
 
 
-def _zipped_text(path: Path) -> str:
+def _zipped_works(path: Path, sha256: str) -> str:
     with zipfile.ZipFile(path) as archive, archive.open(_WORKS) as file:
         content = file.read(_TEXT_LIMIT + 1)
     if len(content) > _TEXT_LIMIT:
         raise ValueError(f"{_WORKS} is longer than {_TEXT_LIMIT:,} bytes")
-    return content.decode("utf-8-sig")
+    text = content.decode("utf-8-sig")
+    if (plays := plays_sha256(text)) != sha256:
+        raise ValueError(
+            f"{_WORKS} is not the edition that LEAF splits: sha256 of its plays is "
+            f"{plays}, registered is {sha256}"
+        )
+    return text

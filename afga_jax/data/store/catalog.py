@@ -119,6 +119,7 @@ class TextSpec:
       prepared_name: Name of the folder where TFDS keeps the set.
       roles: Number of (play, speaker) roles.
       samples: Number of 80-character windows that have a next character.
+      plays_sha256: Checksum of the plays in the original text, see `shakespeare`.
       digests: Digest of each decoded array, see `digests_of`; empty: not known, so
         nothing is compared.
     """
@@ -127,6 +128,7 @@ class TextSpec:
     prepared_name: str
     roles: int
     samples: int
+    plays_sha256: str
     digests: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
@@ -257,6 +259,7 @@ _SPECS: tuple[Spec, ...] = (
         prepared_name="leaf_shakespeare",
         roles=1129,
         samples=4_226_158,
+        plays_sha256="4c249a019556b35dc26933a910f2a6c4572556653f72f074a3d542630c704d7e",
         digests={
             "user": "a0c3cad04fe13ceaaaf83fe9834cc365",
             "play": "a7aca8ba803eb700aad45496efe3446c",
