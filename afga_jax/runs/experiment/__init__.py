@@ -138,16 +138,10 @@ def _everybody_computes(algorithm: FederatedAlgorithm) -> list[str]:
 def _partition(workload: Workload) -> dict[str, Any] | None:
     if workload.assignment is None:
         return None
-    seen = data.partition.summary(workload.assignment, workload.labels)
-    counts = seen.class_counts
-    return {
-        "clients": seen.num_clients,
-        "smallest": seen.smallest,
-        "mean": seen.mean,
-        "largest": seen.largest,
-        "classes_per_client": float((counts > 0).sum(axis=1).mean()),
-        "commonest_share": float((counts.max(axis=1) / counts.sum(axis=1)).mean()),
-    }
+    summary = data.partition.summary(workload.assignment, workload.labels)
+    names = ("smallest", "mean", "largest", "classes_per_client", "commonest_share")
+    about = {name: getattr(summary, name) for name in names}
+    return {"clients": summary.num_clients, **about}
 
 
 def _check_complete(config: Config) -> None:

@@ -11,7 +11,7 @@ they are from that is the *effective share*: (Σw)²/Σw² over the gradients co
 import types
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -25,9 +25,6 @@ from afga_jax.runs.record import write_text
 from afga_jax.runs.report import figures
 from afga_jax.runs.report.tables import csv_lines, markdown
 from afga_jax.training import ledger
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _CLIENTS, _ACTIVE, _STEPS, _CLUSTERS = 100, 5, 24, 5
 _TOPOLOGIES = ("ring", "torus", "exponential", "random", "complete")
@@ -226,7 +223,9 @@ def _draw(outcomes: Sequence[Reached], path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-def _mark(shares: "Axes", spread: "Axes", outcome: Reached, color: str) -> None:
+def _mark(
+    shares: "figures.Axes", spread: "figures.Axes", outcome: Reached, color: str
+) -> None:
     shape = "s" if outcome.clusters > 1 else "o"
     x, row = outcome.messages, _row(outcome)
     shares.plot(x, 100 * outcome.share, shape, color=color, label=_label(outcome))

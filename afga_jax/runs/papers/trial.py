@@ -16,7 +16,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,16 +25,14 @@ import numpy as np
 from afga_jax.runs.config import Config
 from afga_jax.runs.experiment import Experiment, from_config
 from afga_jax.runs.grid import fingerprint
+from afga_jax.runs.papers.cells import RATES
 from afga_jax.runs.papers.declaration import Study
 from afga_jax.runs.record import write_json, write_text
 from afga_jax.runs.report import figures
 from afga_jax.runs.report.tables import csv_lines, markdown
 from afga_jax.runs.settings import resolve
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-#: Of ‖∇f‖² in logarithms, by the theory.
+#: Slopes of ‖∇f‖² in logarithms, by the theory.
 SLOPES = {
     "fedamsgrad": {"R": -0.5, "𝓘": 0.5, "M": -0.5},
     "afga": {"R": -0.5, "𝓘": -0.5, "M": -0.5},
@@ -65,7 +63,7 @@ class Point(NamedTuple):
     Attributes:
       axis: What was varied: `R`, `𝓘`, `M` or `ρ`.
       algo: Name of the algorithm.
-      rounds: R.
+      rounds: Number of rounds, R.
       x: The value of what was varied; None: the algorithm has none.
       values: Mean over rounds of ‖∇f‖², one for each seed.
       topology: The topology's name; None: there is none.
@@ -114,19 +112,13 @@ class Bench:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_json(path, self._measured(config))
         content = json.loads(path.read_text())
-        x = {
-            "R": config.rounds,
-            "𝓘": config.local_steps,
-            "M": config.active,
-            "ρ": content["rho"],
-        }[axis]
+        along = {"R": config.rounds, "𝓘": config.local_steps, "M": config.active}
+        x = {**along, "ρ": content["rho"]}[axis]
         holds = None
         if content["theory"]:
             holds = all(condition["holds"] for condition in content["theory"].values())
-        squares = np.array(content["squares"])
-        x = None if x is None else float(x)
-        about = (axis, config.algo, config.rounds, x)
-        return Point(*about, squares, config.topology, holds)
+        about = (axis, config.algo, config.rounds, None if x is None else float(x))
+        return Point(*about, np.array(content["squares"]), config.topology, holds)
 
     def _measured(self, config: Config) -> dict[str, Any]:
         # The facts depend on the number of rounds; what is compiled does not.
@@ -134,11 +126,9 @@ class Bench:
         experiment = from_config(config)
         program = self._programs.setdefault(name, _program(experiment))
         keys = jax.vmap(jax.random.key)(jnp.arange(config.num_seeds))
-        numbers = {
-            name: getattr(config, name) for name in ("local_lr", "server_lr", "eps")
-        }
-        given = (experiment.clients, experiment.test)
-        squares = program(keys, numbers, config.rounds, *given)
+        numbers = {name: getattr(config, name) for name in RATES}
+        data = (experiment.clients, experiment.test)
+        squares = program(keys, numbers, config.rounds, *data)
         return {
             "config": config.to_dict(),
             "squares": squares.tolist(),
@@ -169,10 +159,9 @@ def write(scale: str, out: Path, kept: Path) -> list[str]:
     """
     bench = Bench(kept)
     points = [bench.point(axis, config) for axis, config in cells(scale)]
-    table = _table(points)
     write_text(out / "results.csv", csv_lines([_row(point) for point in points]))
     _draw(points, out / "figure.png")
-    return [table]
+    return [_table(points)]
 
 
 def _program(experiment: Experiment) -> Callable[..., jax.Array]:
@@ -309,7 +298,7 @@ def _draw(points: Sequence[Point], path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-def _measured(panel: "Axes", here: Sequence[Point]) -> None:
+def _measured(panel: "figures.Axes", here: Sequence[Point]) -> None:
     """Points with their deviation, and the bound's slope through the middle one."""
     first, means = here[0], np.array([point.values.mean() for point in here])
     color = figures.color(list(SLOPES).index(first.algo))
@@ -335,7 +324,7 @@ def _measured(panel: "Axes", here: Sequence[Point]) -> None:
         panel.plot(x, bound, "--", color=color, linewidth=1, label=text)
 
 
-def _name(panel: "Axes", point: Point) -> None:
+def _name(panel: "figures.Axes", point: Point) -> None:
     if point.x is not None:
         where = (point.x, point.values.mean())
         side = "left" if point.x < 0.5 else "right"
