@@ -88,7 +88,7 @@ def from_config(config: Config, access: data.Access | None = None) -> Experiment
 
 
 def checksum(experiment: Experiment) -> int:
-    """Of all arrays that the clients hold and the model is judged by."""
+    """Checksum of all arrays that the clients hold and the model is judged by."""
     total = 0
     for leaf in jax.tree.leaves((experiment.clients, experiment.test)):
         if jax.dtypes.issubdtype(getattr(leaf, "dtype", float), jax.dtypes.extended):

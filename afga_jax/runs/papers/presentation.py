@@ -41,8 +41,8 @@ def markdown(pairs: Sequence[Pair], metrics: Sequence[str]) -> str:
     sources = list(dict.fromkeys(entry.rates for entry, _ in pairs))
     parts = []
     for title in dict.fromkeys(entry.panel for entry, _ in pairs):
-        here = [pair for pair in pairs if pair[0].panel == title]
-        parts.append(f"### {title}\n\n{_panel(here, metrics, sources)}")
+        lines = [pair for pair in pairs if pair[0].panel == title]
+        parts.append(f"### {title}\n\n{_panel(lines, metrics, sources)}")
     legend = [f"[{n}] {source}." for n, source in enumerate(sources, 1)]
     notes = [*_notes(pairs), "Rates: " + " ".join(legend)]
     return "\n\n".join([*parts, "\n".join(f"- {note}" for note in notes)]) + "\n"
@@ -81,9 +81,9 @@ def draw(declaration: Declaration, pairs: Sequence[Pair], path: Path) -> None:
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     labels = list(dict.fromkeys(entry.line.label for entry, _ in pairs))
     for panel, (title, metric) in zip(axes, parts, strict=False):
-        here = [pair for pair in pairs if pair[0].panel == title]
-        for entry, run in here:
-            _curve(panel, entry, run, metric, labels.index(entry.line.label))
+        for entry, run in pairs:
+            if entry.panel == title:
+                _curve(panel, entry, run, metric, labels.index(entry.line.label))
         figures.label_axes(panel, "round", _LABELS[metric])
         panel.set_title(title, fontsize=10)
     for panel in axes[len(parts) :]:
@@ -126,16 +126,16 @@ def _panel(pairs: Sequence[Pair], metrics: Sequence[str], sources: list[str]) ->
 def _notes(pairs: Sequence[Pair]) -> list[str]:
     notes = []
     for title in dict.fromkeys(entry.panel for entry, _ in pairs):
-        here = [
-            (e.line.label, gradients_per_round(r)) for e, r in pairs if e.panel == title
+        counts = [
+            (gradients_per_round(r), e.line.label) for e, r in pairs if e.panel == title
         ]
-        least = min(here, key=lambda pair: pair[1])
-        for label, number in here:
-            if number >= 1.5 * least[1]:
-                notes.append(
-                    f"{label} computes {number / least[1]:.3g} times the gradients of "
-                    f"{least[0]} in a round."
-                )
+        least, fewest = min(counts, key=lambda count: count[0])
+        notes += [
+            f"{label} computes {number / least:.3g} times the gradients of {fewest} in "
+            "a round."
+            for number, label in counts
+            if number >= 1.5 * least
+        ]
     seeds = sorted({run.config["num_seeds"] for _, run in pairs})
     several = f"mean ± standard deviation over {' or '.join(map(str, seeds))} seeds"
     notes.append(f"Ours: {several if max(seeds) > 1 else 'one seed, so no ±'}.")

@@ -138,7 +138,7 @@ class Bench:
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> float:
-    """Of a line through the logarithms.
+    """Slope of a line through the logarithms.
 
     >>> round(slope([1, 2, 4], [8, 4, 2]), 6)
     -1.0
@@ -248,11 +248,11 @@ def _table(points: Sequence[Point]) -> str:
 def _fits(points: Sequence[Point]) -> list[tuple[str, str, int, float, float]]:
     """Axis, algorithm, R, the slope's mean over seeds and its standard error."""
     fits = []
-    for here in _curves(points):
-        first = here[0]
-        if first.axis in SLOPES[first.algo] and len(here) > 1:
-            x = [point.x for point in here]
-            each = [slope(x, y) for y in np.array([point.values for point in here]).T]
+    for curve in _curves(points):
+        first = curve[0]
+        if first.axis in SLOPES[first.algo] and len(curve) > 1:
+            x = [point.x for point in curve]
+            each = [slope(x, y) for y in np.array([point.values for point in curve]).T]
             error = np.std(each, ddof=1) / np.sqrt(len(each))
             about = (first.axis, first.algo, first.rounds)
             fits.append((*about, float(np.mean(each)), float(error)))
@@ -285,8 +285,8 @@ def _draw(points: Sequence[Point], path: Path) -> None:
     figure = figures.blank(9.0, 7.5)
     axes = figure.subplots(2, 2, sharey=True).ravel()
     by_axis = dict(zip(_NAMES, axes, strict=True))
-    for here in _curves(points):
-        _measured(by_axis[here[0].axis], here)
+    for curve in _curves(points):
+        _draw_curve(by_axis[curve[0].axis], curve)
     for axis, panel in by_axis.items():
         left = axis in ("R", "M")
         figures.label_axes(panel, _NAMES[axis], "mean of ‖∇f‖²" if left else "")
@@ -298,27 +298,27 @@ def _draw(points: Sequence[Point], path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-def _measured(panel: "figures.Axes", here: Sequence[Point]) -> None:
+def _draw_curve(panel: "figures.Axes", curve: Sequence[Point]) -> None:
     """Points with their deviation, and the bound's slope through the middle one."""
-    first, means = here[0], np.array([point.values.mean() for point in here])
+    first, means = curve[0], np.array([point.values.mean() for point in curve])
     color = figures.color(list(SLOPES).index(first.algo))
     # R is an axis of its own in the first panel.
     long = first.axis != "R" and first.rounds > ROUNDS[0]
     label = _LABELS[first.algo] + (f", R = {first.rounds}" if first.axis != "R" else "")
     if first.axis == "ρ":
-        for point in here:
+        for point in curve:
             _name(panel, point)
     if first.x is None:  # no ρ: the same whatever the graph
         panel.axhline(means[0], color=color)
         return
-    x = np.array([point.x for point in here])
-    deviations = [point.values.std(ddof=1) for point in here]
+    x = np.array([point.x for point in curve])
+    deviations = [point.values.std(ddof=1) for point in curve]
     shape = ("s" if long else "o") + ("" if first.axis == "ρ" else "-")
     face = "white" if long else color
     panel.errorbar(x, means, deviations, fmt=shape, color=color, mfc=face, label=label)
     theirs = SLOPES[first.algo].get(first.axis)
-    if theirs is not None and len(here) > 1:
-        middle = len(here) // 2
+    if theirs is not None and len(curve) > 1:
+        middle = len(curve) // 2
         bound = means[middle] * (x / x[middle]) ** theirs
         text = f"{_LABELS[first.algo]}, the bound's slope"
         panel.plot(x, bound, "--", color=color, linewidth=1, label=text)

@@ -32,12 +32,12 @@ class Result(NamedTuple):
     """What came out of a run; arrays have one entry for each seed, NaN for unknown.
 
     Attributes:
-      label: Sets the run apart from those beside it.
+      label: Name that sets the run apart from those beside it.
       rounds: The last evaluated round; 0: none.
-      finished: Whether that is the end.
+      finished: Whether the run came to its end.
       diverged_at: The round that was not finite; None: all were.
       accuracy: Final test accuracy, percent; unknown for what diverged.
-      loss: Final test loss, likewise.
+      loss: Final test loss; unknown for what diverged.
       reached: First evaluated round at the target.
       totals: `gradients`, `uploads`, `gossip_messages`, `bytes`, `hours`, `seconds` at
         the last round, mean over seeds.

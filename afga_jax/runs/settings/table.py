@@ -18,7 +18,7 @@ class TableRow(NamedTuple):
     """Defaults of some runs.
 
     Attributes:
-      source: Where the values are from.
+      source: Place that the values are from, a paper or ours.
       when: What a run must have, by the names of `Config`, or as `family` and `theory`
         of its algorithm; a tuple lists alternatives.
       values: Defaults by the name of the field.
