@@ -26,6 +26,13 @@ def test_python_blocks(capsys, tmp_path, monkeypatch):
     assert afga_jax.ALGORITHMS.pop("lazy_gossip").defaults["local_lr"] == 0.1
 
 
+def test_it_is_short():
+    """At most 900 words outside code; a link's address is no word."""
+    text = re.sub(r"```.*?```", "", README.read_text(), flags=re.DOTALL)
+    words = re.sub(r"\]\([^)]*\)", "]", text).split()
+    assert sum(bool(re.search(r"\w", word)) for word in words) <= 900
+
+
 def test_every_algorithm_is_in_the_table():
     text = README.read_text()
     for name in afga_jax.ALGORITHMS:

@@ -37,27 +37,29 @@ def printed(text):
     """Commands on lines of their own, or between backticks, without comments."""
     alone = "\n".join(_FENCED.findall(text) + _INDENTED.findall(text))
     found = _INLINE.findall(text) + _LINE.findall(alone)
-    return [shlex.split(one, comments=True) for one in found]
+    return [shlex.split(line, comments=True) for line in found]
 
 
 def commands(program):
     """All printed commands of a program, each once, as a line."""
-    every = {shlex.join(one) for page in PAGES for one in printed(page.read_text())}
-    return sorted(one for one in every if one.startswith(program))
+    every = {shlex.join(words) for page in PAGES for words in printed(page.read_text())}
+    return sorted(line for line in every if line.startswith(program))
 
 
 MAKE = commands("make")
 PYTHON = commands("python")
-BENCHMARKS = [one for one in PYTHON if "benchmarks" in one]
-EXPERIMENTS = [one for one in PYTHON if "experiments." in one]
-TESTS = [one for one in PYTHON if "pytest" in one]
+BENCHMARKS = [line for line in PYTHON if "benchmarks" in line]
+EXPERIMENTS = [line for line in PYTHON if "experiments." in line]
+TESTS = [line for line in PYTHON if "pytest" in line]
+# Run by `tests/testing/test_vectors.py`.
+VECTORS = "python -m afga_jax.testing.vectors OUT"
 
 
 def test_commands_are_found():
     text = "Do `make a`.\n```sh\npython -m b --c  # d\n```\n\n    make e\nmake no.\n"
     assert printed(text) == [["make", "a"], ["python", "-m", "b", "--c"], ["make", "e"]]
     assert len(EXPERIMENTS) > 10
-    assert {*BENCHMARKS, *EXPERIMENTS, *TESTS} == set(PYTHON)
+    assert {*BENCHMARKS, *EXPERIMENTS, *TESTS, VECTORS} == set(PYTHON)
     assert {"make demo", "make test", "make slow"} <= set(MAKE)
 
 
