@@ -21,6 +21,15 @@ from afga_jax.training.seeds import keys_of
 
 # The share of the memory from which on a run is looked at more closely.
 _SCARCE = 0.25
+# What can be changed so that a run fits, by the names of settings.
+_REMEDIES = {
+    "engine": "engine={}",
+    "devices": "cpu_devices={}",
+    "seeds": "num_seeds={}",
+    "chunk": "client_chunk={}",
+    "slot_width": "wave_width={}",
+    "clients": "num_clients={}",
+}
 
 
 def wanted(given: Mapping[str, Any]) -> int | None:
@@ -115,7 +124,7 @@ def fitting(training: Training) -> Choice:
     full_batch = algorithm.recipe.full_batch
     work = flops.count(experiment.task, experiment.clients, full_batch=full_batch)
     choice = choice.holding(experiment.clients, work, parts=parts)
-    memory.check_fits(choice.run, choice.other, limit=limit)
+    memory.check_fits(choice.run, choice.other, limit=limit, remedies=_REMEDIES)
     return choice
 
 

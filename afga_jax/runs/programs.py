@@ -65,7 +65,7 @@ class Programs:
 
     @functools.cached_property
     def checksum(self) -> int:
-        """Of the experiment's data."""
+        """Checksum of the experiment's data."""
         return checksum(self.experiment)
 
     def accept(self, config: Config) -> bool:

@@ -7,14 +7,14 @@ it makes.
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 from jax.extend import core
 
-from afga_jax.typing import Array, Batch, ClientData, Task
+from afga_jax.training.memory import bytes_of
+from afga_jax.typing import Batch, ClientData, Task
 
 #: Passes of a gradient: those by the inputs and by the weights each cost what the loss
 #: itself does.
@@ -31,7 +31,7 @@ class Work:
 
     Attributes:
       operations: Number of operations on floating-point numbers.
-      bytes: Values that the loss makes on its way and the way back reads.
+      bytes: Size of the values that the loss makes on its way and the way back reads.
     """
 
     operations: float
@@ -42,18 +42,16 @@ def count(task: Task, data: ClientData, *, full_batch: bool = False) -> Work:
     """Counts one gradient of a client; see `of_batch`.
 
     Args:
-      task: Its loss is traced, at the cost of a part of what tracing a round costs.
-      data: Its batches' shapes matter.
-      full_batch: A step sees all samples of a client.
+      task: Task whose loss is traced, at a part of what tracing a round costs.
+      data: Client data, of which only the shapes of batches matter.
+      full_batch: Whether a step sees all samples of a client.
     """
-    key = jax.eval_shape(lambda: jax.random.key(0))
-    client = jax.ShapeDtypeStruct((), jnp.int32)
-    if full_batch:
-        batch = jax.eval_shape(lambda data, client: data.full(client), data, client)
-    else:
-        draw = lambda data, key, client: data.batch(key, client)  # noqa: E731
-        batch = jax.eval_shape(draw, data, key, client)
-    return of_batch(task, batch)
+
+    def draw(data: ClientData) -> Batch:
+        key, client = jax.random.key(0), jnp.zeros((), jnp.int32)
+        return data.full(client) if full_batch else data.batch(key, client)
+
+    return of_batch(task, jax.eval_shape(draw, data))
 
 
 def of_batch(task: Task, batch: Batch) -> Work:
@@ -64,16 +62,14 @@ def of_batch(task: Task, batch: Batch) -> Work:
     XLA keeps or does not keep against expectation.
 
     Args:
-      task: Its loss is traced.
-      batch: Shapes are enough.
+      task: Task whose loss is traced.
+      batch: A batch, or its shapes.
     """
-    key = jax.eval_shape(lambda: jax.random.key(0))
+    key = jax.eval_shape(jax.random.key, 0)
     params, stats = jax.eval_shape(task.init, key)
-
-    def loss(params, stats, batch: Batch, key: Array):
-        return task.loss(params, stats, batch, key, True)
-
-    traced = jax.make_jaxpr(loss)(params, stats, batch, key)
+    traced = jax.make_jaxpr(task.loss, static_argnums=4)(
+        params, stats, batch, key, True
+    )
     operations, bytes_ = _counted(traced.jaxpr)
     return Work(PASSES * operations, bytes_ + _bytes(traced.jaxpr.invars))
 
@@ -99,22 +95,19 @@ def _counted(jaxpr: core.Jaxpr) -> tuple[float, float]:
 
 
 def _operations(equation: core.JaxprEqn) -> float:
-    name = equation.primitive.name
-    shapes = [_shape(x) for x in equation.outvars]
-    results = float(sum(math.prod(shape) for shape in shapes))
-    if name == "dot_general":
-        (contracted, _), _ = equation.params["dimension_numbers"]
-        shape = _shape(equation.invars[0])
-        return 2.0 * results * math.prod(shape[axis] for axis in contracted)
-    if name == "conv_general_dilated":
-        kernel = _shape(equation.invars[1])
-        outputs = kernel[equation.params["dimension_numbers"].rhs_spec[0]]
-        return 2.0 * results * math.prod(kernel) / outputs
+    parameters, operands = equation.params, _shapes(equation.invars)
+    results = float(sum(map(math.prod, _shapes(equation.outvars))))
+    if equation.primitive.name == "dot_general":
+        (contracted, _), _ = parameters["dimension_numbers"]
+        return 2.0 * results * math.prod(operands[0][axis] for axis in contracted)
+    if equation.primitive.name == "conv_general_dilated":
+        outputs = operands[1][parameters["dimension_numbers"].rhs_spec[0]]
+        return 2.0 * results * math.prod(operands[1]) / outputs
     return results
 
 
-def _shape(value: Any) -> tuple[int, ...]:
-    return value.aval.shape
+def _shapes(variables) -> list[tuple[int, ...]]:
+    return [variable.aval.shape for variable in variables]
 
 
 def _inner(equation: core.JaxprEqn) -> Iterator[core.Jaxpr]:
@@ -127,12 +120,5 @@ def _inner(equation: core.JaxprEqn) -> Iterator[core.Jaxpr]:
                 yield item
 
 
-def _bytes(variables) -> float:
-    shapes = [x.aval for x in variables]
-    return float(
-        sum(
-            math.prod(x.shape) * x.dtype.itemsize
-            for x in shapes
-            if not jnp.issubdtype(x.dtype, jax.dtypes.extended)
-        )
-    )
+def _bytes(variables) -> int:
+    return bytes_of([variable.aval for variable in variables])

@@ -4,8 +4,10 @@ A run that cannot fit is refused while that costs nothing, with what would fit. 
 figures were compared with the peaks of real runs (`benchmarks.peaks`).
 """
 
+import bisect
 import dataclasses
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,6 @@ import jax.numpy as jnp
 
 from afga_jax.algorithms import FederatedAlgorithm
 from afga_jax.mesh import on_cpu
-from afga_jax.recipe import FederatedState, Recipe
 from afga_jax.rounds.execution import Execution
 from afga_jax.rounds.span.schedule import Sizes
 from afga_jax.typing import Array, PyTree
@@ -24,6 +25,16 @@ _PROGRAMS = 3 * 10**8
 # The server's step keeps the uploads and, of every number, whether it is zero.
 _UPLOADS = 1.25
 
+#: What a caller can change so that a run fits, in the words of this library.
+REMEDIES = {
+    "engine": "Execution(engine={!r})",
+    "devices": "{} CPU device",
+    "seeds": "{} seeds",
+    "chunk": "Execution(chunk={})",
+    "slot_width": "Execution(slot_width={})",
+    "clients": "{} clients",
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class Footprint:
@@ -31,7 +42,7 @@ class Footprint:
 
     Attributes:
       engine: `dense` or `span`.
-      clients: N.
+      clients: Number of clients, N.
       rows: Client models of the dense engine, or increments of the span engine, that
         exist at a time.
       active: Clients that compute at a step, at most.
@@ -70,7 +81,7 @@ class Footprint:
 
     @property
     def state(self) -> int:
-        """Of all seeds on all devices."""
+        """States of all seeds on all devices."""
         of_seed = self.server + self._block(self.clients) * self.each
         # A loop over seeds writes new states beside the old ones, each from a copy.
         states = self.seeds if self.seeds == 1 else 2 * self.seeds + 1
@@ -91,7 +102,7 @@ class Footprint:
 
     @property
     def gradients(self) -> int:
-        """Of all devices."""
+        """What the gradients of all devices hold on their way."""
         return self.gradient * self.together * self.devices * self._side_by_side
 
     @property
@@ -101,7 +112,7 @@ class Footprint:
 
     @property
     def copies(self) -> int:
-        """Of the data beside those that were loaded, on all devices."""
+        """Copies of the data beside those that were loaded, on all devices."""
         if self.parts == 1:
             return (self.devices - 1) * self.data
         return -(-self.data // self.parts) * self.devices
@@ -155,6 +166,8 @@ class Outline:
         state = self.state
         kept = (state.controls, state.optimizers, state.aggregator.clients)
         own = bytes_of((kept, state.clients))
+        optimizer = jax.eval_shape(recipe.optimizer.init, state.params)
+        correction = jax.eval_shape(recipe.correction.begin, state.params)
         clients = algorithm.options.num_clients
         self._footprint = Footprint(
             engine="dense",
@@ -163,7 +176,7 @@ class Outline:
             active=math.prod(plan.cycles.active.shape[2:]),
             uploads=math.prod(plan.cycles.upload.shape[1:]),
             model=bytes_of((self.state.params, self.state.stats)),
-            memory=_client_memory(recipe, self.state),
+            memory=bytes_of((optimizer, correction)),
             server=bytes_of(self.state) - own,
             each=own // clients,
             seeds=len(key) if key.ndim else 1,
@@ -205,14 +218,19 @@ class Outline:
 
 
 def check_fits(
-    run: Footprint, other: Footprint | None = None, *, limit: float | None = None
-):
+    run: Footprint,
+    other: Footprint | None = None,
+    *,
+    limit: float | None = None,
+    remedies: Mapping[str, str] = REMEDIES,
+) -> None:
     """Refuses a run that will not fit, and says what would.
 
     Args:
-      run: As it is about to start; its data is loaded once already.
-      other: With the other engine; None: that one cannot run it.
-      limit: Bytes to be had; None: of this machine, now.
+      run: Memory of the run that is about to start; its data is loaded once already.
+      other: Memory of the same run with the other engine; None: that one cannot run it.
+      limit: Bytes to be had; None: those of this machine, now.
+      remedies: What can be changed, in the caller's words, by the keys of `REMEDIES`.
 
     Raises:
       ValueError: It does not fit.
@@ -220,9 +238,8 @@ def check_fits(
     limit = available() if limit is None else limit
     if limit is None or _beyond_data(run) <= limit:
         return
-    fits = [
-        text for text, way in _ways(run, other, limit) if _beyond_data(way) <= limit
-    ]
+    values = _fitting(run, other, limit)
+    fits = [remedies[name].format(value) for name, value in values.items()]
     hint = f"take {', or '.join(fits)}" if fits else "take a smaller model or batch"
     raise ValueError(
         f"this run needs {run}, of which {size(_beyond_data(run))} are still to be "
@@ -262,50 +279,36 @@ def size(count: float) -> str:
     return f"{count:,.0f} GB" if count >= 999.5 else f"{count:.3g} GB"
 
 
-def _client_memory(recipe: Recipe, state: FederatedState) -> int:
-    """Bytes that a client's optimizer and correction keep during a round."""
-    own = lambda p: (recipe.optimizer.init(p), recipe.correction.begin(p))  # noqa: E731
-    return bytes_of(jax.eval_shape(own, state.params))
-
-
 def _beyond_data(run: Footprint) -> int:
     return run.total - run.data
 
 
-def _ways(
+def _fitting(
     run: Footprint, other: Footprint | None, limit: float
-) -> list[tuple[str, Footprint]]:
-    """What could be changed, and what the run would then be."""
-    ways = []
-    if other is not None:
-        ways.append((f"engine={other.engine}", other))
-    if run.devices > 1:
-        ways.append(("cpu_devices=1", dataclasses.replace(run, devices=1)))
-    for name, field in (
-        ("num_seeds", "seeds"),
-        ("wave_width" if run.engine == "span" else "client_chunk", "together"),
-    ):
-        count = _most(run, field, limit)
-        if 0 < count < getattr(run, field):
-            value = count * (run.devices if name == "wave_width" else 1)
-            ways.append((f"{name}={value}", _with(run, field, count)))
-    if run.engine == "dense" and run.rows == run.clients:
-        clients = _most(run, "clients", limit)
-        if clients:
-            ways.append((f"num_clients={clients}", _with(run, "clients", clients)))
-    return ways
+) -> dict[str, str | int]:
+    """The values, each for itself, with which the run would fit."""
+    values: dict[str, str | int] = {}
+    if other is not None and _beyond_data(other) <= limit:
+        values["engine"] = other.engine
+    if run.devices > 1 and _beyond_data(_with(run, "devices", 1)) <= limit:
+        values["devices"] = 1
+    if seeds := _most(run, "seeds", limit):
+        values["seeds"] = seeds
+    if together := _most(run, "together", limit):
+        span = run.engine == "span"
+        name = "slot_width" if span else "chunk"
+        values[name] = together * (run.devices if span else 1)
+    everybody = run.engine == "dense" and run.rows == run.clients
+    if everybody and (clients := _most(run, "clients", limit)):
+        values["clients"] = clients
+    return values
 
 
 def _most(run: Footprint, field: str, limit: float) -> int:
-    """The largest value of a field that fits; 0: none does."""
-    low, high = 0, getattr(run, field)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if _beyond_data(_with(run, field, middle)) <= limit:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    """The largest value below the run's own that fits; 0: none does."""
+    smaller = range(1, getattr(run, field))
+    need = lambda value: _beyond_data(_with(run, field, value))  # noqa: E731
+    return bisect.bisect_right(smaller, limit, key=need)
 
 
 def _with(run: Footprint, field: str, value: int) -> Footprint:

@@ -10,7 +10,14 @@ import loopback
 import stored
 from afga_jax.data.store import cache, catalog, prepared, sources
 from afga_jax.data.store.catalog import DataError
-from afga_jax.data.text.shakespeare import Role, pack, parse, read_text, unpack
+from afga_jax.data.text.shakespeare import (
+    Role,
+    pack,
+    parse,
+    plays_sha256,
+    read_text,
+    unpack,
+)
 
 real_data = pytest.mark.skipif(
     not os.environ.get("TFDS_DATA_DIR"),
@@ -168,11 +175,22 @@ def test_real_works_give_the_prepared_roles(tmp_path):
 
 
 @real_data
+def test_one_changed_letter_of_the_plays_is_noticed():
+    works = sources.Access().data_dir / "raw" / "shakespeare_complete_works.txt.gz"
+    text, registered = read_text(works), catalog.find("shakespeare").plays_sha256
+    assert plays_sha256(text) == registered
+    assert plays_sha256(text.replace("To be, or not", "To be, or nut")) != registered
+    assert plays_sha256(text.replace("\n", "\r\n")) == registered
+
+
+@real_data
 def test_real_works_served_as_a_zip_decode_to_the_same(tmp_path, monkeypatch):
     access = sources.Access()
     text = read_text(access.data_dir / "raw" / "shakespeare_complete_works.txt.gz")
-    # The archive has a byte-order mark and the line ends of another system.
-    published = text.replace("\n", "\r\n").encode("utf-8-sig")
+    # The archive has a byte-order mark and the line ends of another system; its header
+    # and licence need not be those of our copy.
+    framed = f"A header\n{text}Its licence\n"
+    published = framed.replace("\n", "\r\n").encode("utf-8-sig")
     (tmp_path / "nothing prepared").mkdir()
     elsewhere = sources.Access(
         data_dir=tmp_path / "nothing prepared",

@@ -45,18 +45,25 @@ def refusal(run, other, limit):
 
 def test_only_what_would_fit_is_said():
     fits_fifty = PROGRAMS + 105 * MEGA
-    assert refusal(DENSE, None, fits_fifty) == "take num_clients=50."
-    assert refusal(DENSE, SPAN, SPAN.total) == "take engine=span, or num_clients=10."
-    assert refusal(DENSE, SPAN, SPAN.total - 1).startswith("take num_clients=")
+    assert refusal(DENSE, None, fits_fifty) == "take 50 clients."
+    either = "take Execution(engine='span'), or 10 clients."
+    assert refusal(DENSE, SPAN, SPAN.total) == either
+    assert "engine" not in refusal(DENSE, SPAN, SPAN.total - 1)
     two = dataclasses.replace(SPAN, devices=2)
-    assert refusal(two, None, SPAN.total) == "take cpu_devices=1."
+    assert refusal(two, None, SPAN.total) == "take 1 CPU device."
     assert refusal(two, None, PROGRAMS) == "take a smaller model or batch."
     seeds = dataclasses.replace(SPAN, server=10 * MEGA, seeds=8)
     room = dataclasses.replace(seeds, seeds=3).total
-    assert refusal(seeds, None, room) == "take num_seeds=3."
+    assert refusal(seeds, None, room) == "take 3 seeds."
     chunk = dataclasses.replace(DENSE, gradient=MEGA, together=5, clients=1000)
     room = dataclasses.replace(chunk, together=2).total
-    assert refusal(chunk, None, room) == "take client_chunk=2."
+    assert refusal(chunk, None, room) == "take Execution(chunk=2)."
+
+
+def test_a_caller_names_its_own_settings():
+    remedies = dict.fromkeys(memory.REMEDIES, "--setting={}")
+    with pytest.raises(ValueError, match="take --setting=50"):
+        memory.check_fits(DENSE, limit=PROGRAMS + 105 * MEGA, remedies=remedies)
 
 
 def test_the_data_that_is_there_already_is_not_asked_for_again():

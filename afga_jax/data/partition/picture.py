@@ -32,15 +32,25 @@ class Summary(NamedTuple):
     largest: int
     class_counts: np.ndarray
 
-    def __str__(self) -> str:
+    @property
+    def classes_per_client(self) -> float:
+        """Mean number of classes that a client has samples of."""
+        return float((self.class_counts > 0).sum(axis=1).mean())
+
+    @property
+    def commonest_share(self) -> float:
+        """Mean share of a client's samples that are of its commonest class."""
         counts = self.class_counts
-        classes = (counts > 0).sum(axis=1).mean()
-        commonest = (counts.max(axis=1) / counts.sum(axis=1)).mean()
+        return float((counts.max(axis=1) / counts.sum(axis=1)).mean())
+
+    def __str__(self) -> str:
+        shown, classes = self.class_counts.shape
         return (
             f"{self.num_clients:,} clients of {self.smallest:,} to {self.largest:,} "
             f"samples, {self.mean:,.1f} on average\n"
-            f"{classes:.1f} of {counts.shape[1]} classes per client, the commonest "
-            f"with {commonest:.0%} of the samples ({len(counts):,} clients)"
+            f"{self.classes_per_client:.1f} of {classes} classes per client, the "
+            f"commonest with {self.commonest_share:.0%} of the samples ({shown:,} "
+            "clients)"
         )
 
 

@@ -82,7 +82,7 @@ class ImageSpec:
 
     @property
     def counts_in_words(self) -> str:
-        """The counts in words."""
+        """The counts, for messages."""
         counts = [f"{count:,} {split}" for split, count in self.counts.items()]
         return ", ".join([*counts, f"{self.num_classes} classes"])
 
@@ -119,6 +119,7 @@ class TextSpec:
       prepared_name: Name of the folder where TFDS keeps the set.
       roles: Number of (play, speaker) roles.
       samples: Number of 80-character windows that have a next character.
+      plays_sha256: Checksum of the plays in the original text, see `shakespeare`.
       digests: Digest of each decoded array, see `digests_of`; empty: not known, so
         nothing is compared.
     """
@@ -127,11 +128,12 @@ class TextSpec:
     prepared_name: str
     roles: int
     samples: int
+    plays_sha256: str
     digests: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def counts_in_words(self) -> str:
-        """The counts in words."""
+        """The counts, for messages."""
         return f"{self.roles:,} roles, {self.samples:,} samples"
 
     def miscounts(self, content: Content) -> list[str]:
@@ -193,70 +195,61 @@ def find(name: str) -> Spec:
 
 
 _CLOTHES = "T-shirt/top,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Ankle boot"
+_CIFAR = {"form": "cifar", "shape": (32, 32, 3)}
+_IDX = {"form": "idx", "shape": (28, 28, 1), "num_classes": 10}
+
+
+def _images(name: str, train: int, digests: str, **about) -> ImageSpec:
+    """An image set; digests are those of inputs and targets by split, and of names."""
+    arrays = [f"{x}_{y}" for x in ("train", "test") for y in ("inputs", "targets")]
+    named = dict(zip([*arrays, "label_names"], digests.split(), strict=True))
+    counts = {"train": train, "test": 10_000}
+    return ImageSpec(name, counts=counts, digests=named, **about)
+
+
 _SPECS: tuple[Spec, ...] = (
-    ImageSpec(
-        name="cifar10",
-        form="cifar",
-        counts={"train": 50_000, "test": 10_000},
-        shape=(32, 32, 3),
+    _images(
+        "cifar10",
+        50_000,
+        "c97d2b688c6176b257aab9b596fade69 9afa7d3bc6ce0f7ff661c87b9f59e76c "
+        "ebe3b85d5a0063d7ce17cde3cdaef560 3ee5d1904cf9bafb61972a3a273adbbe "
+        "551b22433676d2c6bc4eda7bf8de539d",
         num_classes=10,
-        digests={
-            "train_inputs": "c97d2b688c6176b257aab9b596fade69",
-            "train_targets": "9afa7d3bc6ce0f7ff661c87b9f59e76c",
-            "test_inputs": "ebe3b85d5a0063d7ce17cde3cdaef560",
-            "test_targets": "3ee5d1904cf9bafb61972a3a273adbbe",
-            "label_names": "551b22433676d2c6bc4eda7bf8de539d",
-        },
+        **_CIFAR,
     ),
-    ImageSpec(
-        name="cifar100",
-        form="cifar",
-        counts={"train": 50_000, "test": 10_000},
-        shape=(32, 32, 3),
+    _images(
+        "cifar100",
+        50_000,
+        "c973778083643c6d7f86efa2560df571 b7e0dc30759f2a1779a33ae00754de70 "
+        "96205c127af9f9f430f949f9efc4d05a ef112bb9817ff6bc024f28ec78808756 "
+        "32768255d0e6619185030936b1045a42",
         num_classes=100,
-        digests={
-            "train_inputs": "c973778083643c6d7f86efa2560df571",
-            "train_targets": "b7e0dc30759f2a1779a33ae00754de70",
-            "test_inputs": "96205c127af9f9f430f949f9efc4d05a",
-            "test_targets": "ef112bb9817ff6bc024f28ec78808756",
-            "label_names": "32768255d0e6619185030936b1045a42",
-        },
+        **_CIFAR,
     ),
-    ImageSpec(
-        name="fashion_mnist",
-        form="idx",
-        counts={"train": 60_000, "test": 10_000},
-        shape=(28, 28, 1),
-        num_classes=10,
+    _images(
+        "fashion_mnist",
+        60_000,
+        "b23b490b5513f5991ae2eb4425ed74da f7d90c8e0597c8ab3b46787bcf1f8770 "
+        "1e521cc539052fed7c842f40dcc20042 e1e358c4a2801fdda153820b43681fe9 "
+        "8f807e6fa9923ed93718ff56a58f90e0",
         label_names=_CLOTHES.split(","),
-        digests={
-            "train_inputs": "b23b490b5513f5991ae2eb4425ed74da",
-            "train_targets": "f7d90c8e0597c8ab3b46787bcf1f8770",
-            "test_inputs": "1e521cc539052fed7c842f40dcc20042",
-            "test_targets": "e1e358c4a2801fdda153820b43681fe9",
-            "label_names": "8f807e6fa9923ed93718ff56a58f90e0",
-        },
+        **_IDX,
     ),
-    ImageSpec(
-        name="mnist",
-        form="idx",
-        counts={"train": 60_000, "test": 10_000},
-        shape=(28, 28, 1),
-        num_classes=10,
+    _images(
+        "mnist",
+        60_000,
+        "5dce3c3ed22dfeb798804346e0d1a31e fd301c96571a62c9f4326bbc289ff94f "
+        "9198685fa41be5459f327ea796c4df36 b15787ccc35f28b20f46e33f73bd8bde "
+        "42e9ffae0a40e40acf28c49da99e5ba4",
         label_names=tuple("0123456789"),
-        digests={
-            "train_inputs": "5dce3c3ed22dfeb798804346e0d1a31e",
-            "train_targets": "fd301c96571a62c9f4326bbc289ff94f",
-            "test_inputs": "9198685fa41be5459f327ea796c4df36",
-            "test_targets": "b15787ccc35f28b20f46e33f73bd8bde",
-            "label_names": "42e9ffae0a40e40acf28c49da99e5ba4",
-        },
+        **_IDX,
     ),
     TextSpec(
         name="shakespeare",
         prepared_name="leaf_shakespeare",
         roles=1129,
         samples=4_226_158,
+        plays_sha256="4c249a019556b35dc26933a910f2a6c4572556653f72f074a3d542630c704d7e",
         digests={
             "user": "a0c3cad04fe13ceaaaf83fe9834cc365",
             "play": "a7aca8ba803eb700aad45496efe3446c",

@@ -25,8 +25,8 @@ class Original(NamedTuple):
       name: Name of the file.
       urls: Addresses of the file, tried in order.
       size: Registered number of bytes; None: not registered.
-      sha256: Registered checksum; None: not registered, so the decoded content is what
-        is checked.
+      sha256: Registered checksum; None: not registered, so the text inside is what is
+        checked.
     """
 
     name: str
@@ -36,8 +36,8 @@ class Original(NamedTuple):
 
 
 # The edition that LEAF splits; the second address is the one that LEAF itself gives,
-# from before the text was moved. No published size or checksum of the archive is known:
-# who has downloaded it and found LEAF's roles in it can add them here.
+# from before the text was moved. No published size or checksum of the archive is known;
+# the plays in it have one, which `archives` compares before it reads any role.
 _SHAKESPEARE = Original(
     "1994-01-100.zip",
     (

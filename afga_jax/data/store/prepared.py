@@ -136,8 +136,7 @@ def _stored_order(builder, split: str, length: int) -> np.ndarray:
 
     if builder.info.disable_shuffling:
         return np.arange(length)
-    hasher = hashing.Hasher(split)
-    return np.array(sorted(range(length), key=hasher.hash_key))
+    return np.array(sorted(range(length), key=hashing.Hasher(split).hash_key))
 
 
 def _position(identifier: bytes) -> int:

@@ -52,13 +52,12 @@ class Access:
             if not value > 0:
                 raise DataError(f"{name} is {value}; it must be greater than 0.")
         cache_dir = Path(self.cache_dir or cache.default_folder()).expanduser()
-        offline = self.offline
-        if offline is None:
-            word = os.environ.get("AFGA_OFFLINE", "").lower()
-            offline = word not in ("", "0", "false", "no")
+        word = os.environ.get("AFGA_OFFLINE", "").lower()
+        offline = word not in ("", "0", "false", "no")
         object.__setattr__(self, "data_dir", data_dir)
         object.__setattr__(self, "cache_dir", cache_dir)
-        object.__setattr__(self, "offline", offline)
+        if self.offline is None:
+            object.__setattr__(self, "offline", offline)
 
 
 def load(name: str, access: Access | None = None) -> Dataset:

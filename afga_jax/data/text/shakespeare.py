@@ -8,6 +8,7 @@ Errors" becomes a role of its own.
 """
 
 import gzip
+import hashlib
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -60,6 +61,30 @@ def read_text(path: str | Path) -> str:
     return content.decode("utf-8-sig")
 
 
+def plays_sha256(text: str) -> str:
+    r"""SHA-256 of what the roles are made of, whatever ends the lines.
+
+    It covers the lines from the first byline to the last one, each ended by a line
+    feed: all plays. The file's header, its licence and the poem behind the last byline,
+    which hold no role, may differ.
+
+    Args:
+      text: Plain text of the works.
+
+    Returns:
+      64 hexadecimal digits.
+
+    Example:
+      >>> works = "{}by William Shakespeare\r\nHamlet.\r\nby William Shakespeare"
+      >>> plays_sha256(works.format("")) == plays_sha256(works.format("1994\r\n"))
+      True
+    """
+    lines = text.splitlines()
+    bylines = _bylines(lines) or [0]
+    plays = "".join(f"{line}\n" for line in lines[bylines[0] : bylines[-1] + 1])
+    return hashlib.sha256(plays.encode()).hexdigest()
+
+
 def parse(text: str) -> list[Role]:
     r"""Splits the complete works into speaking roles, by LEAF's rules.
 
@@ -83,7 +108,7 @@ def parse(text: str) -> list[Role]:
       ['JULIUS_CAESAR_FLAVIUS', 'JULIUS_CAESAR_COB']
     """
     lines = text.splitlines()
-    starts = [number for number, line in enumerate(lines) if line.strip() == _BYLINE]
+    starts = _bylines(lines)
     roles: list[Role] = []
     for start, stop in itertools.pairwise([*starts, len(lines)]):
         play = _title(lines, start)
@@ -205,6 +230,10 @@ def _spoken_lines(lines: Sequence[str], play: str) -> Iterator[tuple[str, str]]:
             continue
         if speaker:
             yield speaker, words
+
+
+def _bylines(lines: Sequence[str]) -> list[int]:
+    return [number for number, line in enumerate(lines) if line.strip() == _BYLINE]
 
 
 def _title(lines: Sequence[str], byline: int) -> str:

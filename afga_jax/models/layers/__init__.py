@@ -9,8 +9,7 @@ Their bodies are jitted: layers of one shape are traced and lowered once, howeve
 often a model repeats them; the compiler then inlines them.
 """
 
-from afga_jax.models.layers.convolution import convolution
-from afga_jax.models.layers.depthwise import depthwise
+from afga_jax.models.layers.convolution import convolution, depthwise
 from afga_jax.models.layers.lstm import lstm
 from afga_jax.models.layers.modules import Conv, Dense, DepthwiseConv, Norm
 from afga_jax.models.layers.norm import batch_norm, gelu_norm

@@ -1,8 +1,9 @@
-"""Convolution over images with a gradient that stays fast inside loops.
+"""Convolution over images, of all channels or of each by its own filter, fast in loops.
 
 XLA rewrites the gradients of a convolution into the layout of its fast kernels only
 outside of loops, and a federated round is a loop over clients inside a loop over steps.
-So both gradients are written here as convolutions that have that layout to begin with.
+So the gradients are written here as convolutions that have that layout to begin with,
+and those of depthwise convolutions as sums.
 """
 
 import math
@@ -14,6 +15,7 @@ from jax import lax
 
 from afga_jax.models.layers.windows import (
     LAYOUT,
+    Bodies,
     Pads,
     Pair,
     by_platform,
@@ -45,12 +47,36 @@ def convolution(
     Returns:
       Images y, `[batch, out height, out width, out]`.
     """
-    return _convolution(inputs, kernel, strides, padding)
+    return by_platform(_FULL, inputs, kernel, strides, padding)
+
+
+def depthwise(
+    inputs: Array, kernel: Array, strides: Pair = (1, 1), padding: str | Pads = "SAME"
+) -> Array:
+    """y[b, h, w, c] = Σ x[b, s·h + i − p, s·w + j − p, c] · k[i, j, 0, c].
+
+    Args:
+      inputs: Images x, `[batch, height, width, channels]`.
+      kernel: Weights k, `[kernel height, kernel width, 1, channels]`, as in
+        `flax.linen.Conv` with `feature_group_count=channels`.
+      strides: Steps s of the kernel along both axes.
+      padding: "SAME", "VALID", or ((top, bottom), (left, right)).
+
+    Returns:
+      Images y, `[batch, out height, out width, channels]`.
+    """
+    return by_platform(_DEPTHWISE, inputs, kernel, strides, padding)
 
 
 def _native(inputs, kernel, *, strides, padding):
+    groups = inputs.shape[3] // kernel.shape[2]
     return lax.conv_general_dilated(
-        inputs, kernel, strides, padding, dimension_numbers=LAYOUT
+        inputs,
+        kernel,
+        strides,
+        padding,
+        dimension_numbers=LAYOUT,
+        feature_group_count=groups,
     )
 
 
@@ -90,7 +116,25 @@ def _backward(inputs, kernel, gradient, *, strides, padding):
     return d_inputs, _image_gradient(inputs, gradient, strides, seen)
 
 
-_convolution = by_platform(_native, _forward, _backward)
+@jit_once
+def _depthwise_forward(inputs, kernel, *, strides, padding):
+    return filtered(pad(inputs, padding), kernel[:, :, 0], strides)
+
+
+@jit_once
+def _depthwise_backward(inputs, kernel, gradient, *, strides, padding):
+    window = kernel.shape[:2]
+    back = mirrored_padding(
+        inputs.shape[1:3], gradient.shape[1:3], window, strides, padding
+    )
+    spread, mirrored = pad(gradient, back, strides), kernel[::-1, ::-1, 0]
+    d_inputs = filtered(spread, mirrored, (1, 1))
+    d_mirrored = _depthwise_gradient(inputs, spread, window)
+    return d_inputs, d_mirrored[::-1, ::-1, None]
+
+
+_FULL = Bodies(_native, _forward, _backward)
+_DEPTHWISE = Bodies(_native, _depthwise_forward, _depthwise_backward)
 
 
 def _input_gradient(kernel, gradient, strides, padding):
@@ -154,3 +198,30 @@ def _matmul(inputs, weights):
     # XLA calls its fast matmul for two-dimensional operands only.
     flat = inputs.reshape(-1, inputs.shape[-1]) @ weights
     return flat.reshape(*inputs.shape[:-1], weights.shape[1])
+
+
+def _depthwise_gradient(inputs, spread, window):
+    """∂k[−i, −j, c] = Σ x[b, h, w, c] · s[b, h + i, w + j, c], a few rows at a time.
+
+    s is the gradient that the mirrored kernel k[−i, −j] takes back to the inputs. All
+    taps are one kernel to compile: a pixel meets the whole window around it at once.
+    The sum over pixels is written out, because a reduction would first write all
+    products to memory.
+    """
+    batch, height, width, channels = inputs.shape
+    # So many rows that a loop's step is worth it and its pixels stay in cache.
+    rows = largest_divisor(height, min(32, 4096 // channels) // width)
+    (tall, wide), strips = window, height // rows
+
+    def add(number, total):
+        start = number // strips, (number % strips) * rows, 0, 0
+        around = rows + tall - 1, width + wide - 1, channels
+        pixels = lax.dynamic_slice(inputs, start, (1, rows, width, channels))[0]
+        near = lax.dynamic_slice(spread, start, (1, *around))[0]
+        return total + sum(
+            near[h : h + tall, w : w + wide] * pixels[h, w][None, None]
+            for h, w in taps((rows, width))
+        )
+
+    zeros = jnp.zeros((*window, channels), inputs.dtype)
+    return lax.fori_loop(0, batch * strips, add, zeros)

@@ -12,8 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from afga_jax import checks
-from afga_jax.models.layers.convolution import convolution
-from afga_jax.models.layers.depthwise import depthwise
+from afga_jax.models.layers.convolution import convolution, depthwise
 from afga_jax.models.layers.initial import Drawn
 from afga_jax.models.layers.norm import batch_norm, gelu_norm
 from afga_jax.models.layers.windows import largest_divisor

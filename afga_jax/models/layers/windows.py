@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from functools import partial, reduce
 from itertools import product
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,57 +20,57 @@ LAYOUT = ("NHWC", "HWIO", "NHWC")
 # For a layer's body: layers of one shape are traced and lowered once.
 jit_once = partial(jax.jit, static_argnames=("strides", "padding"))
 
-Forward = Callable[..., Array]
-Backward = Callable[..., tuple[Array, Array]]
 
+class Bodies(NamedTuple):
+    """How a layer with a kernel is computed: as it is, and written by hand for CPU.
 
-def by_platform(native: Forward, forward: Forward, backward: Backward) -> Forward:
-    """A layer with a kernel: native on accelerators, written by hand on CPU.
-
-    Args:
+    Attributes:
       native: Function of inputs and kernel, with `strides` and explicit `padding` by
         name. Accelerators use it with its automatic gradient.
       forward: Function that computes the same on CPU.
       backward: Function that computes on CPU, from inputs, kernel and the outputs'
         gradient, the gradients of inputs and kernel.
-
-    Returns:
-      Function of inputs, kernel, strides and named or explicit padding.
     """
 
-    @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-    def layer(inputs, kernel, strides, padding):
-        options = {"strides": strides, "padding": padding}
-        return lax.platform_dependent(
-            inputs,
-            kernel,
-            cpu=partial(forward, **options),
-            default=partial(native, **options),
-        )
+    native: Callable[..., Array]
+    forward: Callable[..., Array]
+    backward: Callable[..., tuple[Array, Array]]
 
-    def layer_forward(inputs, kernel, strides, padding):
-        return layer(inputs, kernel, strides, padding), (inputs, kernel)
 
-    def layer_backward(strides, padding, saved, gradient):
-        options = {"strides": strides, "padding": padding}
+def by_platform(
+    bodies: Bodies, inputs: Array, kernel: Array, strides: Pair, padding: str | Pads
+) -> Array:
+    """The outputs of a layer, by the body that is fast on the platform."""
+    pads = explicit_padding(inputs.shape[1:3], kernel.shape[:2], strides, padding)
+    return _layer(bodies, tuple(strides), pads, inputs, kernel)
 
-        def native_backward(inputs, kernel, gradient):
-            return jax.vjp(partial(native, **options), inputs, kernel)[1](gradient)
 
-        return lax.platform_dependent(
-            *saved,
-            gradient,
-            cpu=partial(backward, **options),
-            default=native_backward,
-        )
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+def _layer(bodies, strides, padding, inputs, kernel):
+    native, forward, _ = _bound(bodies, strides, padding)
+    return lax.platform_dependent(inputs, kernel, cpu=forward, default=native)
 
-    layer.defvjp(layer_forward, layer_backward)
 
-    def padded_layer(inputs, kernel, strides, padding):
-        pads = explicit_padding(inputs.shape[1:3], kernel.shape[:2], strides, padding)
-        return layer(inputs, kernel, tuple(strides), pads)
+def _layer_forward(bodies, strides, padding, inputs, kernel):
+    return _layer(bodies, strides, padding, inputs, kernel), (inputs, kernel)
 
-    return padded_layer
+
+def _layer_backward(bodies, strides, padding, saved, gradient):
+    native, _, backward = _bound(bodies, strides, padding)
+
+    def native_backward(inputs, kernel, gradient):
+        return jax.vjp(native, inputs, kernel)[1](gradient)
+
+    return lax.platform_dependent(
+        *saved, gradient, cpu=backward, default=native_backward
+    )
+
+
+_layer.defvjp(_layer_forward, _layer_backward)
+
+
+def _bound(bodies, strides, padding):
+    return [partial(body, strides=strides, padding=padding) for body in bodies]
 
 
 def explicit_padding(

@@ -113,13 +113,12 @@ def train(
       The runs, and whether one of them diverged.
     """
     accelerator = not on_cpu()
-    plans, notes = {}, []
     # All of them before the first one runs: a mistake should not wait for hours.
-    for name in algorithms:
-        asked = {**given, "algo": name}
-        plans[name] = resolve(asked, dataset=DATASET, accelerator=accelerator)
-        notes += [note for note in plans[name].notes if note not in notes]
-    for note in notes:
+    plans = {
+        name: resolve({**given, "algo": name}, dataset=DATASET, accelerator=accelerator)
+        for name in algorithms
+    }
+    for note in dict.fromkeys(note for plan in plans.values() for note in plan.notes):
         command.say(f"note: {note}")
     runs, failed = [], False
     for name, plan in plans.items():

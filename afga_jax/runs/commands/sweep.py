@@ -169,13 +169,14 @@ def _display() -> Display:
 
 def _ranking(results: Sequence[tuple[Cell, Run]]) -> str:
     """The best cells, best first."""
-    ended = {cell.folder: run.summary or {} for cell, run in results}
     done = [
-        pair for pair in results if ended[pair[0].folder].get("diverged_at") is None
+        (cell, run)
+        for cell, run in results
+        if (run.summary or {}).get("diverged_at") is None
     ]
     if not done:
         return "all cells diverged: lower local_lr or server_lr, or raise eps."
-    done.sort(key=lambda pair: merit(ended[pair[0].folder]), reverse=True)
+    done.sort(key=lambda pair: merit(pair[1].summary or {}), reverse=True)
     lines = [f"  {cell.label}: {outcome(run)}" for cell, run in done[:_SHOWN]]
     best, run = done[0]
     return "\n".join(
@@ -188,20 +189,10 @@ def _row(cell: Cell, run: Run) -> dict[str, Any]:
     summary = dict(run.summary or {})
     if summary.get("diverged_at") is not None:
         summary = {k: v for k, v in summary.items() if not k.startswith("final_")}
-    percent = {
-        name: None if summary.get(source) is None else 100 * summary[source]
-        for name, source in (
-            ("accuracy", "final_accuracy"),
-            ("accuracy_std", "final_accuracy_std"),
-        )
-    }
+    finals = {"accuracy": "final_accuracy", "accuracy_std": "final_accuracy_std"}
+    shares = {name: summary.get(source) for name, source in finals.items()}
+    percent = {k: None if v is None else 100 * v for k, v in shares.items()}
     names = ("final_loss", "final_loss_std", "first_round_at_target", "rounds")
-    return {
-        **cell.values,
-        "dataset": run.config["dataset"],
-        **percent,
-        **{name: summary.get(name) for name in names},
-        "diverged_at": summary.get("diverged_at"),
-        "wall_seconds": summary.get("wall_seconds"),
-        "folder": cell.folder,
-    }
+    more = {name: summary.get(name) for name in (*names, "diverged_at", "wall_seconds")}
+    about = {**cell.values, "dataset": run.config["dataset"]}
+    return {**about, **percent, **more, "folder": cell.folder}

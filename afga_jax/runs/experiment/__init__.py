@@ -88,7 +88,7 @@ def from_config(config: Config, access: data.Access | None = None) -> Experiment
 
 
 def checksum(experiment: Experiment) -> int:
-    """Of all arrays that the clients hold and the model is judged by."""
+    """Checksum of all arrays that the clients hold and the model is judged by."""
     total = 0
     for leaf in jax.tree.leaves((experiment.clients, experiment.test)):
         if jax.dtypes.issubdtype(getattr(leaf, "dtype", float), jax.dtypes.extended):
@@ -138,16 +138,10 @@ def _everybody_computes(algorithm: FederatedAlgorithm) -> list[str]:
 def _partition(workload: Workload) -> dict[str, Any] | None:
     if workload.assignment is None:
         return None
-    seen = data.partition.summary(workload.assignment, workload.labels)
-    counts = seen.class_counts
-    return {
-        "clients": seen.num_clients,
-        "smallest": seen.smallest,
-        "mean": seen.mean,
-        "largest": seen.largest,
-        "classes_per_client": float((counts > 0).sum(axis=1).mean()),
-        "commonest_share": float((counts.max(axis=1) / counts.sum(axis=1)).mean()),
-    }
+    summary = data.partition.summary(workload.assignment, workload.labels)
+    names = ("smallest", "mean", "largest", "classes_per_client", "commonest_share")
+    about = {name: getattr(summary, name) for name in names}
+    return {"clients": summary.num_clients, **about}
 
 
 def _check_complete(config: Config) -> None:

@@ -20,7 +20,7 @@ def conditions(
     Args:
       algo: Name of the algorithm.
       algorithm: The built algorithm.
-      rounds: R.
+      rounds: Number of rounds, R.
 
     Returns:
       By condition: `holds`, `left`, `right`; empty for algorithms without such theory.

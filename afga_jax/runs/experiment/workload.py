@@ -1,6 +1,7 @@
 """From a configuration to data and a task: what is learnt, and from whom."""
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -9,22 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from afga_jax import data, models
+from afga_jax import checks, data, models
 from afga_jax.data.partition.assignment import Assignment
-from afga_jax.runs.config import TEXT_SCHEMES, Config
+from afga_jax.runs.config import TEXT_SCHEMES, Config, fields
 from afga_jax.typing import Batch, ClientData, Task
-
-_MODEL_SIZES = (
-    "width",
-    "depth",
-    "patch",
-    "kernel",
-    "features",
-    "hidden",
-    "embedding",
-    "layers",
-    "dropout",
-)
 
 
 class Workload(NamedTuple):
@@ -66,28 +55,25 @@ def model_of(config: Config, num_classes: int) -> nn.Module:
       config: Sizes that are None are the model's own.
       num_classes: Number of outputs; for the LSTM the size of the alphabet.
     """
-    sizes = {name: getattr(config, name) for name in _MODEL_SIZES}
-    sizes = {name: value for name, value in sizes.items() if value is not None}
+    sizes = _given(config, [f.name for f in fields("model") if f.name != "model"])
     # These models have one such size, others a list.
-    single = {"alexnet": ("features",), "lstm": ("hidden",)}.get(config.model, ())
-    for name in single:
-        if name in sizes:
-            sizes[name] = _only(name, sizes[name], config.model)
-    return models.create(config.model, num_classes, norm=config.norm, **sizes)
+    name = {"alexnet": "features", "lstm": "hidden"}.get(config.model)
+    if name in sizes:
+        sizes[name] = _only(name, sizes[name], config.model)
+    return models.create(config.model, num_classes, **sizes)
 
 
 def _images(config: Config, access: data.Access) -> Workload:
     name = config.dataset
     dataset = data.digits() if name == "digits" else data.load(name, access)
     labels = dataset.train_targets
-    assignment = data.partition.build(
-        config.partition, labels, config.num_clients, **_partition_options(config)
-    )
+    checks.choice("partition", config.partition, data.partition.SCHEMES)
+    scheme = data.partition.SCHEMES[config.partition]
+    options = _given(config, inspect.signature(scheme).parameters)
+    options |= {"num_clients": config.num_clients, "seed": config.partition_seed}
+    assignment = scheme(labels, **options)
     clients = data.from_dataset(
-        dataset,
-        assignment,
-        batch_size=config.batch_size,
-        augment=bool(config.augment),
+        dataset, assignment, batch_size=config.batch_size, augment=bool(config.augment)
     )
     shape, classes = dataset.train_inputs.shape[1:], dataset.num_classes
     task = models.classifier(model_of(config, classes), shape)
@@ -153,11 +139,10 @@ def _gaussians(config: Config, access: data.Access) -> Workload:
 def _with_known_optimum(config: Config) -> Workload:
     """A drawn problem; its loss on all samples is judged, above f(x*)."""
     make = data.quadratic if config.dataset == "quadratic" else data.logistic
-    dials = {"sigma_g": config.sigma_g, "sigma": config.sigma}
     problem = make(
         config.num_clients,
         config.dimension,
-        **{name: value for name, value in dials.items() if value is not None},
+        **_given(config, ("sigma_g", "sigma")),
         client_size=config.client_size,
         batch_size=config.batch_size,
         seed=config.partition_seed,
@@ -166,17 +151,10 @@ def _with_known_optimum(config: Config) -> Workload:
     return Workload(problem.task, problem.data, _everything(problem.data), facts=facts)
 
 
-def _partition_options(config: Config) -> dict[str, Any]:
-    names = {
-        "dirichlet": ("alpha",),
-        "dirichlet_client": ("alpha",),
-        "shards": ("num_shards", "shard_size", "shards_per_client"),
-        "major_class": ("client_size", "rho_device"),
-        "overlap": ("client_size",),
-    }.get(config.partition, ())
-    chosen = {name: getattr(config, name) for name in names}
-    chosen = {name: value for name, value in chosen.items() if value is not None}
-    return {"seed": config.partition_seed, **chosen}
+def _given(config: Config, names: Iterable[str]) -> dict[str, Any]:
+    """The fields of these names that are set."""
+    values = {name: getattr(config, name, None) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _only(name: str, values: tuple[int, ...], model: str) -> int:

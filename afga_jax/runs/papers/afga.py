@@ -1,5 +1,6 @@
 """Tables 1 to 8 and Figures 1 to 6 of AFGA."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from afga_jax.runs import published
@@ -37,53 +38,44 @@ def _line(
     dataset: str = "cifar10",
     *,
     label: str | None = None,
-    source: str = "",
+    table: int | None = None,
     number: Published | None = None,
     model: str = "convmixer",
     **more: Any,
 ) -> Line:
-    numbers = published.every(algo, dataset, setting, model)
-    number = number or next(
-        (printed for printed in numbers if printed.source == source), None
-    )
+    for printed in published.every(algo, dataset, setting, model):
+        number = printed if printed.source == f"AFGA Table {table}" else number
     return line(label or _LABELS[algo], algo, dataset, setting, model, number, **more)
 
 
-def _all_methods(settings: str, dataset: str, source: str, model: str):
+def _all_methods(settings: str, dataset: str, table: int, model: str):
     """A panel for each setting."""
-    where = {"dataset": dataset, "source": source, "model": model}
+    where = {"dataset": dataset, "table": table, "model": model}
     return tuple(
-        Panel(
-            f"Setting {setting}",
-            tuple(_line(algo, setting, **where) for algo in _LABELS),
-        )
-        for setting in settings
+        Panel(f"Setting {number}", tuple(_line(a, number, **where) for a in _LABELS))
+        for number in settings
     )
 
 
-def _comparisons() -> list[Declaration]:
+def _comparisons() -> Iterator[Declaration]:
     """Tables 1 to 3, and Figures 3 to 5, which draw the same runs."""
-    declarations = []
     for table, figure, dataset, shown, model in (
         (1, 3, "cifar10", "CIFAR-10, ConvMixer-256-8", "convmixer"),
         (2, 4, "cifar100", "CIFAR-100, ConvMixer-256-8", "convmixer"),
         (3, 5, "shakespeare", "Shakespeare, LSTM", "lstm"),
     ):
-        panels = _all_methods("12", dataset, f"AFGA Table {table}", model)
-        for kind, number in (("table", table), ("figure", figure)):
-            what = "accuracy and rounds" if kind == "table" else "test accuracy"
-            title = f"AFGA {kind.title()} {number}: {what} on {shown}"
-            declarations.append(
-                Declaration(
-                    f"afga-{kind}{number}",
-                    title,
-                    panels,
-                    quick=_QUICK,
-                    small={"target": _TARGETS[dataset]},
-                    notes=(_EPS, _MU, _TWICE) if dataset == "cifar10" else (_EPS, _MU),
-                )
+        for name, what in (
+            (f"Table {table}", "accuracy and rounds"),
+            (f"Figure {figure}", "test accuracy"),
+        ):
+            yield Declaration(
+                f"afga-{name.lower().replace(' ', '')}",
+                f"AFGA {name}: {what} on {shown}",
+                _all_methods("12", dataset, table, model),
+                quick=_QUICK,
+                small={"target": _TARGETS[dataset]},
+                notes=(_EPS, _MU, _TWICE) if dataset == "cifar10" else (_EPS, _MU),
             )
-    return declarations
 
 
 _TABLE_4 = Declaration(
@@ -91,14 +83,10 @@ _TABLE_4 = Declaration(
     "AFGA Table 4: what each part adds, CIFAR-10 in Setting 2",
     panel(
         "Setting 2",
-        _line("fedamsgrad", label="FedAMSGrad only", source="AFGA Table 1"),
+        _line("fedamsgrad", label="FedAMSGrad only", table=1),
         _line("afga", label="+ gossip", number=published.GOSSIP_ONLY, resample=False),
-        _line("afga", label="+ gossip + re-sampling (AFGA)", source="AFGA Table 1"),
-        _line(
-            "cafga",
-            label="+ gossip + re-sampling + clusters (CAFGA)",
-            source="AFGA Table 1",
-        ),
+        _line("afga", label="+ gossip + re-sampling (AFGA)", table=1),
+        _line("cafga", label="+ gossip + re-sampling + clusters (CAFGA)", table=1),
     ),
     columns=1,
     small=_SMALL,
@@ -111,35 +99,36 @@ _TABLE_4 = Declaration(
 )
 
 
-def _table_5() -> Declaration:
-    panels = []
-    for setting, algo in (("1", "afga"), ("2", "afga"), ("3", "cafga"), ("4", "cafga")):
-        label, adapted = _LABELS[algo], f"{algo}_adapted"
-        pair = (
-            _line(algo, setting, source="AFGA Table 5"),
-            _line(adapted, setting, label=f"{label}(a)", source="AFGA Table 5"),
-        )
-        panels.append(Panel(f"Setting {setting}", pair))
-    return Declaration(
-        "afga-table5",
-        "AFGA Table 5: communication-adapted variants, CIFAR-10",
-        tuple(panels),
-        small=_SMALL,
-        notes=(
-            "(a): only the selected mix, over a new ring at each step (our reading of "
-            "footnote 4; --adapted=per_round is the literal one). Rates of (a) are "
-            "those of the plain method.",
-            "AFGA(a) in Setting 2: one copy of the paper's text reads 239 rounds.",
-            _TWICE,
-            _EPS,
-        ),
-    )
+def _adapted(algo: str, setting: str) -> Panel:
+    label = f"{_LABELS[algo]}(a)"
+    adapted = _line(f"{algo}_adapted", setting, label=label, table=5)
+    return Panel(f"Setting {setting}", (_line(algo, setting, table=5), adapted))
 
+
+_TABLE_5 = Declaration(
+    "afga-table5",
+    "AFGA Table 5: communication-adapted variants, CIFAR-10",
+    (
+        _adapted("afga", "1"),
+        _adapted("afga", "2"),
+        _adapted("cafga", "3"),
+        _adapted("cafga", "4"),
+    ),
+    small=_SMALL,
+    notes=(
+        "(a): only the selected mix, over a new ring at each step (our reading of "
+        "footnote 4; --adapted=per_round is the literal one). Rates of (a) are "
+        "those of the plain method.",
+        "AFGA(a) in Setting 2: one copy of the paper's text reads 239 rounds.",
+        _TWICE,
+        _EPS,
+    ),
+)
 
 _TABLE_6 = Declaration(
     "afga-table6",
     "AFGA Table 6: ResNet-18 on CIFAR-10, Setting 2",
-    _all_methods("2", "cifar10", "AFGA Table 6", "resnet18"),
+    _all_methods("2", "cifar10", 6, "resnet18"),
     columns=1,
     small=_SMALL,
     quick=_QUICK,
@@ -151,9 +140,9 @@ _TABLE_7 = Declaration(
     "AFGA Table 7: simulated hours to an accuracy, CIFAR-10 in Setting 1",
     panel(
         "Setting 1",
-        _line("fedamsgrad", "1", source="AFGA Table 1"),
-        _line("afga", "1", source="AFGA Table 1"),
-        _line("cafga", "1", source="AFGA Table 1"),
+        _line("fedamsgrad", "1", table=1),
+        _line("afga", "1", table=1),
+        _line("cafga", "1", table=1),
     ),
     columns=1,
     small=_SMALL,
@@ -166,11 +155,11 @@ _TABLE_8 = Declaration(
     "AFGA Table 8: methods without a server, CIFAR-10",
     panel(
         "Setting 2",
-        _line("dsgd", label="DSGD", source="AFGA Table 8"),
-        _line("dadam", label="DAdam", source="AFGA Table 8"),
-        _line("pga", label="PGA", source="AFGA Table 8"),
-        _line("afga", source="AFGA Table 8"),
-        _line("cafga", source="AFGA Table 8"),
+        _line("dsgd", label="DSGD", table=8),
+        _line("dadam", label="DAdam", table=8),
+        _line("pga", label="PGA", table=8),
+        _line("afga", table=8),
+        _line("cafga", table=8),
     ),
     columns=1,
     small=_SMALL,
@@ -187,56 +176,48 @@ _TABLE_8 = Declaration(
 )
 
 
-def _figure_1() -> Declaration:
-    def lines(algo, *choices):
-        # The methods' own topology is not named: these are runs of other tables, too.
-        return tuple(
-            _line(algo, label=label, topology=kind, topology_rho=rho)
-            for label, kind, rho in choices
+def _graph(algo: str, label: str, kind: str, rho: float | None = None) -> Line:
+    return _line(algo, label=label, topology=kind, topology_rho=rho)
+
+
+# The methods' own topology is not named: these are runs of other tables, too.
+_FIGURE_1 = Declaration(
+    "afga-figure1",
+    "AFGA Figure 1: topologies, CIFAR-10 in Setting 2",
+    panel(
+        "(a) AFGA",
+        _graph("afga", "ρ = 0, complete", "complete"),
+        _graph("afga", "ρ = 0.455, random", "random", 0.455),
+        _line("afga", label="ρ = 0.995, ring"),
+    )
+    + panel(
+        "(b) CAFGA, 5 clusters",
+        _graph("cafga", "ρ_max = 0, complete", "complete"),
+        _graph("cafga", "ρ_max = 0.335, unbalanced", "unbalanced_complete", 0.335),
+        _graph("cafga", "ρ_max = 0.766, random", "random", 0.766),
+        _line("cafga", label="ρ_max = 0.873, ring"),
+    ),
+    small=_SMALL,
+    notes=("The paper's random graphs are not given: ours are drawn to reach its ρ.",),
+)
+
+_FIGURE_2 = Declaration(
+    "afga-figure2",
+    "AFGA Figure 2: heterogeneity, CIFAR-10 in Setting 2",
+    tuple(
+        Panel(
+            title,
+            (
+                _line(algo, label="Dirichlet 0.3", alpha=0.3),
+                _line(algo, label="Dirichlet 0.6"),
+                _line(algo, label="i.i.d.", partition="iid"),
+            ),
         )
-
-    # fmt: off
-    plain = lines(
-        "afga",
-        ("ρ = 0, complete", "complete", None),
-        ("ρ = 0.455, random", "random", 0.455),
-        ("ρ = 0.995, ring", None, None),
-    )
-    clustered = lines(
-        "cafga",
-        ("ρ_max = 0, complete", "complete", None),
-        ("ρ_max = 0.335, unbalanced", "unbalanced_complete", 0.335),
-        ("ρ_max = 0.766, random", "random", 0.766),
-        ("ρ_max = 0.873, ring", None, None),
-    )
-    # fmt: on
-    return Declaration(
-        "afga-figure1",
-        "AFGA Figure 1: topologies, CIFAR-10 in Setting 2",
-        (Panel("(a) AFGA", plain), Panel("(b) CAFGA, 5 clusters", clustered)),
-        small=_SMALL,
-        notes=(
-            "The paper's random graphs are not given: ours are drawn to reach its ρ.",
-        ),
-    )
-
-
-def _figure_2() -> Declaration:
-    def lines(algo):
-        return (
-            _line(algo, label="Dirichlet 0.3", alpha=0.3),
-            _line(algo, label="Dirichlet 0.6"),
-            _line(algo, label="i.i.d.", partition="iid"),
-        )
-
-    return Declaration(
-        "afga-figure2",
-        "AFGA Figure 2: heterogeneity, CIFAR-10 in Setting 2",
-        (Panel("(a) AFGA", lines("afga")), Panel("(b) CAFGA", lines("cafga"))),
-        small=_SMALL,
-        quick=((0, 1), (0, 2)),
-    )
-
+        for title, algo in (("(a) AFGA", "afga"), ("(b) CAFGA", "cafga"))
+    ),
+    small=_SMALL,
+    quick=((0, 1), (0, 2)),
+)
 
 _FIGURE_6 = Declaration(
     "afga-figure6",
@@ -255,12 +236,6 @@ _FIGURE_6 = Declaration(
 
 DECLARATIONS = (
     *_comparisons(),
-    _TABLE_4,
-    _table_5(),
-    _TABLE_6,
-    _TABLE_7,
-    _TABLE_8,
-    _figure_1(),
-    _figure_2(),
-    _FIGURE_6,
+    *(_TABLE_4, _TABLE_5, _TABLE_6, _TABLE_7, _TABLE_8),
+    *(_FIGURE_1, _FIGURE_2, _FIGURE_6),
 )

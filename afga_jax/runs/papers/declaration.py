@@ -48,7 +48,7 @@ class Panel(NamedTuple):
     """Lines that are compared with each other.
 
     Attributes:
-      title: Above the panel.
+      title: Title above the panel.
       lines: The runs, in the paper's order.
     """
 
@@ -65,7 +65,7 @@ class Declaration(NamedTuple):
     """A table or a figure.
 
     Attributes:
-      name: On the command line.
+      name: Name on the command line.
       title: What it shows.
       panels: Groups of lines, in the paper's order.
       metrics: What is drawn for each panel, as in `metrics.jsonl`.
@@ -103,7 +103,7 @@ class Study(NamedTuple):
     """A question of our own.
 
     Attributes:
-      name: On the command line.
+      name: Name on the command line.
       title: What it shows.
       write: `(scale, out, cells) -> lines for the user`; writes its files into `out`,
         and keeps what can be used again below `cells`.
@@ -116,7 +116,7 @@ class Study(NamedTuple):
     size: Callable[[str], str]
 
 
-# Of all names, so that those which ask for the same run share it.
+# The same for all names, so that those which ask for the same run share it.
 _TINY = {"scale": "smoke", "rounds": 2, "hidden": (8,), "engine": "dense"}
 
 

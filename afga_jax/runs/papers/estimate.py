@@ -21,7 +21,7 @@ from afga_jax.runs.experiment import model_of
 from afga_jax.runs.experiment.choices import options_of
 from afga_jax.runs.experiment.workload import Workload
 from afga_jax.training import flops
-from afga_jax.typing import Batch, Task
+from afga_jax.typing import Batch
 
 GPU_RATE = 4e12
 CORE_RATE = 15e9
@@ -49,7 +49,7 @@ def operations(config: Config) -> float:
 
 
 def hours(total: float, *, accelerator: bool) -> float:
-    """Of one GPU, or of this machine's CPU."""
+    """Hours of one GPU, or of this machine's CPU."""
     rate = GPU_RATE if accelerator else CORE_RATE * (os.cpu_count() or 1)
     return total / rate / 3600
 
@@ -58,15 +58,17 @@ def sentence(total: float, *, accelerator: bool) -> str:
     """The estimate with what it assumes."""
     spent = hours(total, accelerator=accelerator)
     shown = f"{spent:,.1f}" if spent >= 1 else f"{spent:.2g}"
-    if accelerator:
-        assumed = (
-            f"{GPU_RATE / 1e12:g} TFLOP/s, a tenth of an RTX A6000's peak: an "
-            "assumption, not a measurement"
-        )
-        return f"estimated GPU hours: {shown} ({total:.2g} operations at {assumed})"
     cores = os.cpu_count() or 1
-    assumed = f"{CORE_RATE / 1e9:g} GFLOP/s on each of {cores} cores"
-    return f"estimated CPU hours: {shown} ({total:.2g} operations at {assumed})"
+    kind, assumed = "CPU", f"{CORE_RATE / 1e9:g} GFLOP/s on each of {cores} cores"
+    if accelerator:
+        kind, assumed = (
+            "GPU",
+            (
+                f"{GPU_RATE / 1e12:g} TFLOP/s, a tenth of an RTX A6000's peak: an "
+                "assumption, not a measurement"
+            ),
+        )
+    return f"estimated {kind} hours: {shown} ({total:.2g} operations at {assumed})"
 
 
 def gradients_per_round(config: Config) -> int:
@@ -101,11 +103,8 @@ def _model_only(config: Config) -> Config:
 def _forward(config: Config, shape: tuple[int, ...], classes: int) -> float:
     """Operations of a forward pass with one sample."""
     size, model = config.batch_size or 1, model_of(config, classes)
-    if config.dataset == "shakespeare":
-        task: Task = models.next_character(model, shape[0])
-        inputs = jax.ShapeDtypeStruct((size, *shape), jnp.int32)
-    else:
-        task = models.classifier(model, shape)
-        inputs = jax.ShapeDtypeStruct((size, *shape), jnp.float32)
+    text = config.dataset == "shakespeare"
+    task = models.classifier(model, shape, jnp.int32 if text else jnp.float32)
+    inputs = jax.ShapeDtypeStruct((size, *shape), jnp.int32 if text else jnp.float32)
     batch = Batch(inputs, jax.ShapeDtypeStruct((size,), jnp.int32))
     return flops.of_batch(task, batch).operations / flops.PASSES / size

@@ -21,6 +21,7 @@ _NOTES = (_MODEL, _ROUNDS, _CYCLES)
 
 
 _line = functools.partial(line, setting="fedcluster", model="alexnet")
+_declaration = functools.partial(Declaration, metrics=("train_loss",), small=_SMALL)
 
 
 def _over_devices(number: int, dataset: str) -> Declaration:
@@ -35,13 +36,12 @@ def _over_devices(number: int, dataset: str) -> Declaration:
         )
         for share in (0.1, 0.4, 0.7, 0.9)
     )
-    return Declaration(
+    return _declaration(
         f"fedcluster-figure{number}",
         f"FedCluster Figure {number}: heterogeneity of devices, {_DATA[dataset]}",
         panels,
         metrics=("train_loss", "test_accuracy"),
         columns=4,
-        small=_SMALL,
         quick=((0, 0), (0, 1)),
         notes=(
             *_NOTES,
@@ -52,37 +52,29 @@ def _over_devices(number: int, dataset: str) -> Declaration:
 
 
 def _figure_4() -> Declaration:
-    # The paper's Adam has a rate “small enough to ensure convergence”.
-    choices: dict[str, tuple[dict[str, Any], tuple[float, float] | None]] = {
-        "SGD with momentum": ({"local_optimizer": "momentum", "momentum": 0.5}, None),
-        "Adam": ({"local_optimizer": "adam"}, (1e-3, 1e-4)),
-        "FedProx": ({"mu": 0.1}, None),
+    # What both have; what FedAvg, and what FedCluster has in its place. The paper's
+    # Adam has a rate “small enough to ensure convergence”.
+    choices: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+        "SGD with momentum": ({"local_optimizer": "momentum", "momentum": 0.5}, {}, {}),
+        "Adam": ({"local_optimizer": "adam"}, {"local_lr": 1e-3}, {"local_lr": 1e-4}),
+        "FedProx": ({"mu": 0.1}, {"algo": "fedprox"}, {"inner": "fedprox"}),
     }
     panels = []
-    for title, (given, rates) in choices.items():
-        proximal = title == "FedProx"
-        average: dict[str, Any] = {"algo": "fedprox" if proximal else "fedavg", **given}
-        cluster: dict[str, Any] = {"inner": "fedprox"} if proximal else {}
-        if rates:
-            average["local_lr"], cluster["local_lr"] = rates
+    for title, (both, average, cluster) in choices.items():
         for dataset, shown in _DATA.items():
             lines = []
             for share in (0.1, 0.5):
-                about: dict[str, Any] = {"rho_device": share, "dataset": dataset}
-                name = f"ρ_device = {share}"
-                lines += [
-                    _line(f"FedAvg, {name}", **average, **about),
-                    _line(
-                        f"FedCluster, {name}", "fedcluster", **given, **cluster, **about
-                    ),
-                ]
+                about = {"dataset": dataset, "rho_device": share, **both}
+                for name, own in (
+                    ("FedAvg", {"algo": "fedavg", **average}),
+                    ("FedCluster", {"algo": "fedcluster", **cluster}),
+                ):
+                    lines.append(_line(f"{name}, ρ_device = {share}", **about, **own))
             panels.append(Panel(f"{title}, {shown}", tuple(lines)))
-    return Declaration(
+    return _declaration(
         "fedcluster-figure4",
         "FedCluster Figure 4: local optimizers",
         tuple(panels),
-        metrics=("train_loss",),
-        small=_SMALL,
         # Adam on CIFAR-10, ρ_device = 0.1.
         quick=((2, 0), (2, 1)),
         notes=(
@@ -94,76 +86,63 @@ def _figure_4() -> Declaration:
     )
 
 
-def _figure_5() -> Declaration:
-    panels = tuple(
-        Panel(
+def _clusters(
+    dataset: str, title: str, rho_device: float, what: str, name: str, values, **more
+) -> Panel:
+    """FedAvg, and FedCluster with each of some values of one choice."""
+    run = functools.partial(_line, dataset=dataset, rho_device=rho_device)
+    lines = [
+        run(what.format(value), "fedcluster", **{name: value}, **more)
+        for value in values
+    ]
+    return Panel(title, (run("FedAvg", "fedavg"), *lines))
+
+
+_FIGURE_5 = _declaration(
+    "fedcluster-figure5",
+    "FedCluster Figure 5: number of clusters",
+    tuple(
+        _clusters(
+            dataset,
             f"{shown}, ρ_device = {share}",
-            (
-                _line("FedAvg", "fedavg", dataset, rho_device=share),
-                *(
-                    _line(
-                        f"FedCluster, {number} clusters",
-                        "fedcluster",
-                        dataset,
-                        rho_device=share,
-                        num_clusters=number,
-                        smoke={"num_clusters": 4},
-                    )
-                    for number in (5, 10, 20)
-                ),
-            ),
+            share,
+            "FedCluster, {} clusters",
+            "num_clusters",
+            (5, 10, 20),
+            smoke={"num_clusters": 4},
         )
         for dataset, shown in _DATA.items()
         for share in (0.1, 0.5)
-    )
-    return Declaration(
-        "fedcluster-figure5",
-        "FedCluster Figure 5: number of clusters",
-        panels,
-        metrics=("train_loss",),
-        # 10 % of one of 20 clusters must be a client.
-        small={**_SMALL, "num_clients": 200},
-        notes=(*_NOTES, "Rates for 5 and 20 clusters are not given: those of 10."),
-    )
+    ),
+    # 10 % of one of 20 clusters must be a client.
+    small={**_SMALL, "num_clients": 200},
+    notes=(*_NOTES, "Rates for 5 and 20 clusters are not given: those of 10."),
+)
 
-
-def _figure_6() -> Declaration:
-    panels = tuple(
-        Panel(
+_FIGURE_6 = _declaration(
+    "fedcluster-figure6",
+    "FedCluster Figure 6: heterogeneity of clusters",
+    tuple(
+        _clusters(
+            dataset,
             shown,
-            (
-                _line("FedAvg", "fedavg", dataset, rho_device=0.5),
-                *(
-                    _line(
-                        f"FedCluster, ρ_cluster = {share}",
-                        "fedcluster",
-                        dataset,
-                        rho_device=0.5,
-                        clustering="major_class",
-                        rho_cluster=share,
-                        smoke={"num_clients": 20, "num_clusters": 10},
-                    )
-                    for share in (0.1, 0.5, 0.9)
-                ),
-            ),
+            0.5,
+            "FedCluster, ρ_cluster = {}",
+            "rho_cluster",
+            (0.1, 0.5, 0.9),
+            clustering="major_class",
+            smoke={"num_clients": 20, "num_clusters": 10},
         )
         for dataset, shown in _DATA.items()
-    )
-    return Declaration(
-        "fedcluster-figure6",
-        "FedCluster Figure 6: heterogeneity of clusters",
-        panels,
-        metrics=("train_loss",),
-        small=_SMALL,
-        quick=((0, 1), (0, 3)),
-        notes=_NOTES,
-    )
-
+    ),
+    quick=((0, 1), (0, 3)),
+    notes=_NOTES,
+)
 
 DECLARATIONS = (
     _over_devices(2, "cifar10"),
     _over_devices(3, "mnist"),
     _figure_4(),
-    _figure_5(),
-    _figure_6(),
+    _FIGURE_5,
+    _FIGURE_6,
 )

@@ -1,11 +1,11 @@
 """Table 1 and Figures 1 to 9 of HA-Fed."""
 
+import functools
 from typing import Any
 
 from afga_jax.runs import published
 from afga_jax.runs.papers.declaration import Declaration, Line, Panel, line, panel
 
-_CURVES = ("train_loss", "test_accuracy")
 _MODELS = {"resnet18": "ResNet-18", "convmixer": "ConvMixer-256-8", "cnn": "CNN"}
 _DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "fashion_mnist": "F-MNIST"}
 
@@ -15,13 +15,15 @@ _FOUR_TIMES = (
 )
 _ERROR = "The paper's ± is the standard error over 3 seeds, ours the deviation."
 
+_curves = functools.partial(Declaration, metrics=("train_loss", "test_accuracy"))
+
 
 def _line(
     algo: str,
+    label: str,
     dataset: str = "cifar10",
     model: str = "convmixer",
     *,
-    label: str,
     plain: bool = True,
     **more: Any,
 ) -> Line:
@@ -29,65 +31,45 @@ def _line(
     return line(label, algo, dataset, "hafed", model, number, **more)
 
 
-def _pair(dataset: str, model: str) -> tuple[Line, Line]:
-    return (
-        _line("fedamsgrad", dataset, model, label="FedAMSGrad"),
-        _line("hafed_partial", dataset, model, label="HA-Fed"),
-    )
-
-
-def _pairs(name: str, title: str, *cases: tuple[str, str]):
-    several = len({dataset for dataset, _ in cases}) > 1
+def _pairs(name: str, title: str, cases: dict[str, tuple[str, str]]) -> Declaration:
+    """FedAMSGrad and HA-Fed with two models on each of some data sets."""
     panels = tuple(
         Panel(
-            f"{_DATA[dataset]}, {_MODELS[model]}" if several else _MODELS[model],
-            _pair(dataset, model),
+            f"{_DATA[dataset]}, {_MODELS[model]}" if len(cases) > 1 else _MODELS[model],
+            (
+                _line("fedamsgrad", "FedAMSGrad", dataset, model),
+                _line("hafed_partial", "HA-Fed", dataset, model),
+            ),
         )
-        for dataset, model in cases
+        for dataset, names in cases.items()
+        for model in names
     )
-    return Declaration(
-        name,
-        title,
-        panels,
-        metrics=_CURVES,
-        columns=4,
-        notes=(_FOUR_TIMES, _ERROR),
-    )
+    return _curves(name, title, panels, columns=4, notes=(_FOUR_TIMES, _ERROR))
 
 
 def _figure_2() -> Declaration:
-    shares = tuple(
-        _line(
-            "hafed_partial",
-            "cifar100",
-            label=f"p = {share}",
-            participation=share,
-            plain=share == 0.25,
-            smoke={"participation": 0.5} if share == 0.25 else {},
-        )
-        for share in (0.125, 0.25, 0.5, 1.0)
+    vary = functools.partial(_line, "hafed_partial", dataset="cifar100")
+    shares = (
+        vary("p = 0.125", participation=0.125, plain=False),
+        vary("p = 0.25", participation=0.25, smoke={"participation": 0.5}),
+        vary("p = 0.5", participation=0.5, plain=False),
+        vary("p = 1.0", participation=1.0, plain=False),
     )
-    graphs = tuple(
-        _line(
-            "hafed_partial",
-            "cifar100",
-            label=label,
-            plain=topology is None,
-            topology=topology,
-            topology_rho=rho,
-        )
-        for label, topology, rho in (
-            ("ρ_max = 0, complete", "complete", None),
-            ("ρ_max = 0.125, unbalanced", "unbalanced_complete", 0.125),
-            ("ρ_max = 0.599, random", "random", 0.599),
-            ("ρ_max = 0.805, ring", None, None),
-        )
+    graph = functools.partial(vary, plain=False)
+    graphs = (
+        graph("ρ_max = 0, complete", topology="complete"),
+        graph(
+            "ρ_max = 0.125, unbalanced",
+            topology="unbalanced_complete",
+            topology_rho=0.125,
+        ),
+        graph("ρ_max = 0.599, random", topology="random", topology_rho=0.599),
+        vary("ρ_max = 0.805, ring"),
     )
-    return Declaration(
+    return _curves(
         "hafed-figure2",
         "HA-Fed Figure 2: participation and topology, CIFAR-100, ConvMixer-256-8",
         (Panel("(a) participation", shares), Panel("(b) topology", graphs)),
-        metrics=_CURVES,
         columns=4,
         # p = 1/8 needs clusters of eight.
         small={"num_clients": 32},
@@ -101,62 +83,49 @@ def _figure_2() -> Declaration:
     )
 
 
-_FIGURE_3 = Declaration(
-    "hafed-figure3",
-    "HA-Fed Figure 3: local steps, CIFAR-100, ConvMixer-256-8",
-    panel(
-        "HA-Fed",
-        *(
-            _line(
-                "hafed_partial",
-                "cifar100",
-                label=f"τ = {steps}",
-                local_steps=steps,
-                plain=steps == 48,
-                smoke={"local_steps": steps // 12},
-            )
-            for steps in (24, 48, 96)
+def _figure_3() -> Declaration:
+    lines = (
+        _line(
+            "hafed_partial",
+            f"τ = {steps}",
+            "cifar100",
+            local_steps=steps,
+            plain=steps == 48,
+            smoke={"local_steps": steps // 12},
+        )
+        for steps in (24, 48, 96)
+    )
+    return _curves(
+        "hafed-figure3",
+        "HA-Fed Figure 3: local steps, CIFAR-100, ConvMixer-256-8",
+        panel("HA-Fed", *lines),
+        quick=((0, 0), (0, 1)),
+        notes=(
+            "T > τ·M fails at T = 500 for τ = 96 (768).",
+            "A round has τ·N gradients, so curves with more local steps cost more.",
         ),
-    ),
-    metrics=_CURVES,
-    quick=((0, 0), (0, 1)),
-    notes=(
-        "T > τ·M fails at T = 500 for τ = 96 (768).",
-        "A round has τ·N gradients, so curves with more local steps cost more.",
-    ),
-)
+    )
 
 
 def _figure_4() -> Declaration:
-    def part(title, variance, hidden):
-        return Panel(
-            title,
-            tuple(
-                _line(
-                    algo,
-                    "gaussians",
-                    "mlp",
-                    label=f"{label}, τ = {steps}",
-                    local_steps=steps,
-                    variance=variance,
-                    hidden=(hidden,),
-                    local_global=True,
-                    # The nearest rates would differ tenfold between the two methods.
-                    local_lr=0.1,
-                    server_lr=0.01,
-                )
-                for algo, label in (("fedamsgrad", "FedAMSGrad"), ("hafed", "HA-Fed"))
-                for steps in (2, 10)
-            ),
+    # The nearest rates would differ tenfold between the two methods.
+    shared = {"local_global": True, "local_lr": 0.1, "server_lr": 0.01}
+    panels = []
+    for title, variance, hidden in (
+        ("(a)(b) Σ = I, MLP 10", 1.0, (10,)),
+        ("(c)(d) Σ = I/2, MLP 4", 0.5, (4,)),
+    ):
+        about = {"variance": variance, "hidden": hidden, **shared}
+        lines = tuple(
+            _line(algo, f"{label}, τ = {n}", "gaussians", "mlp", local_steps=n, **about)
+            for algo, label in (("fedamsgrad", "FedAMSGrad"), ("hafed", "HA-Fed"))
+            for n in (2, 10)
         )
-
+        panels.append(Panel(title, lines))
     return Declaration(
         "hafed-figure4",
         "HA-Fed Figure 4: the dilemma of local steps, two Gaussians",
-        (
-            part("(a)(b) Σ = I, MLP 10", 1.0, 10),
-            part("(c)(d) Σ = I/2, MLP 4", 0.5, 4),
-        ),
+        tuple(panels),
         metrics=("f_local", "f_global"),
         columns=4,
         quick=((0, 0), (0, 2)),
@@ -170,107 +139,91 @@ def _figure_4() -> Declaration:
     )
 
 
-_FIGURE_7 = Declaration(
-    "hafed-figure7",
-    "HA-Fed Figure 7: other federated methods, CIFAR-10, ConvMixer-256-8",
-    panel(
-        "CIFAR-10",
-        _line("fedavg", label="FedAvg"),
-        _line("fedyogi", label="FedYogi"),
-        _line("fedadam", label="FedAdam"),
-        _line("fedamsgrad", label="FedAMSGrad"),
-        _line("hafed_partial", label="HA-Fed"),
-    ),
-    metrics=_CURVES,
-    notes=(
-        _FOUR_TIMES,
-        "The paper says: nearly 10 times smaller training loss; FedAdam, FedYogi and "
-        "FedAvg around 70 %.",
-        _ERROR,
-    ),
-)
-
-_FIGURE_8 = Declaration(
-    "hafed-figure8",
-    "HA-Fed Figure 8: decentralised AMSGrad, CIFAR-10, ConvMixer-256-8",
-    panel(
-        "CIFAR-10",
-        _line("fedamsgrad", label="FedAMSGrad"),
-        _line("hafed_partial", label="HA-Fed"),
-        _line("damsgrad", label="D-AMSGrad"),
-    ),
-    metrics=_CURVES,
-    quick=((0, 1), (0, 2)),
-    notes=(
-        _FOUR_TIMES + " D-AMSGrad, without a server, computes N as well.",
-        "D-AMSGrad's graph is not given: a ring of all clients here.",
-        _ERROR,
-    ),
-)
-
-_FIGURE_9 = Declaration(
-    "hafed-figure9",
-    "HA-Fed Figure 9: clients that are active now and then, CIFAR-10",
-    panel(
-        "HA-Fed",
-        _line("hafed_partial", label="p_c = 1, mixing every step"),
-        _line(
-            "hafed_active",
-            label="p_c = 1/2, every 4 steps",
-            active_prob=0.5,
-            mix_every=4,
-        ),
-        _line(
-            "hafed_active",
-            label="p_c = 1/4, every 8 steps",
-            active_prob=0.25,
-            mix_every=8,
-            # It must divide the steps that there are.
-            smoke={"mix_every": 4},
-        ),
-    ),
-    metrics=_CURVES,
-    quick=((0, 0), (0, 1)),
-    notes=(
-        "That idle clients mix is our reading. The paper says “over 78 %” for all "
-        "three; its Table 1 has 76.60 for the first.",
-        _ERROR,
-    ),
-)
-
 DECLARATIONS = (
     _pairs(
         "hafed-table1",
         "HA-Fed Table 1: accuracy on three data sets",
-        ("cifar10", "resnet18"),
-        ("cifar10", "convmixer"),
-        ("cifar100", "resnet18"),
-        ("cifar100", "convmixer"),
-        ("fashion_mnist", "cnn"),
-        ("fashion_mnist", "convmixer"),
+        {
+            "cifar10": ("resnet18", "convmixer"),
+            "cifar100": ("resnet18", "convmixer"),
+            "fashion_mnist": ("cnn", "convmixer"),
+        },
     ),
     _pairs(
         "hafed-figure1",
         "HA-Fed Figure 1: CIFAR-100",
-        ("cifar100", "resnet18"),
-        ("cifar100", "convmixer"),
+        {"cifar100": ("resnet18", "convmixer")},
     ),
     _figure_2(),
-    _FIGURE_3,
+    _figure_3(),
     _figure_4(),
     _pairs(
         "hafed-figure5",
         "HA-Fed Figure 5: Fashion-MNIST",
-        ("fashion_mnist", "cnn"),
-        ("fashion_mnist", "convmixer"),
+        {"fashion_mnist": ("cnn", "convmixer")},
     ),
     _pairs(
         "hafed-figure6",
         "HA-Fed Figure 6: CIFAR-10",
-        ("cifar10", "resnet18"),
-        ("cifar10", "convmixer"),
+        {"cifar10": ("resnet18", "convmixer")},
     ),
-    _FIGURE_7,
-    _FIGURE_8,
-    _FIGURE_9,
+    _curves(
+        "hafed-figure7",
+        "HA-Fed Figure 7: other federated methods, CIFAR-10, ConvMixer-256-8",
+        panel(
+            "CIFAR-10",
+            _line("fedavg", "FedAvg"),
+            _line("fedyogi", "FedYogi"),
+            _line("fedadam", "FedAdam"),
+            _line("fedamsgrad", "FedAMSGrad"),
+            _line("hafed_partial", "HA-Fed"),
+        ),
+        notes=(
+            _FOUR_TIMES,
+            "The paper says: nearly 10 times smaller training loss; FedAdam, FedYogi "
+            "and FedAvg around 70 %.",
+            _ERROR,
+        ),
+    ),
+    _curves(
+        "hafed-figure8",
+        "HA-Fed Figure 8: decentralised AMSGrad, CIFAR-10, ConvMixer-256-8",
+        panel(
+            "CIFAR-10",
+            _line("fedamsgrad", "FedAMSGrad"),
+            _line("hafed_partial", "HA-Fed"),
+            _line("damsgrad", "D-AMSGrad"),
+        ),
+        quick=((0, 1), (0, 2)),
+        notes=(
+            _FOUR_TIMES + " D-AMSGrad, without a server, computes N as well.",
+            "D-AMSGrad's graph is not given: a ring of all clients here.",
+            _ERROR,
+        ),
+    ),
+    _curves(
+        "hafed-figure9",
+        "HA-Fed Figure 9: clients that are active now and then, CIFAR-10",
+        panel(
+            "HA-Fed",
+            _line("hafed_partial", "p_c = 1, mixing every step"),
+            _line(
+                "hafed_active", "p_c = 1/2, every 4 steps", active_prob=0.5, mix_every=4
+            ),
+            # Mixing must divide the steps that there are.
+            _line(
+                "hafed_active",
+                "p_c = 1/4, every 8 steps",
+                active_prob=0.25,
+                mix_every=8,
+                smoke={"mix_every": 4},
+            ),
+        ),
+        quick=((0, 0), (0, 1)),
+        notes=(
+            "That idle clients mix is our reading. The paper says “over 78 %” for all "
+            "three; its Table 1 has 76.60 for the first.",
+            _ERROR,
+        ),
+    ),
 )

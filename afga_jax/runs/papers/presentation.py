@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from afga_jax.runs.papers.cells import Entry
+from afga_jax.runs.papers.cells import RATES, Entry
 from afga_jax.runs.papers.declaration import Declaration
 from afga_jax.runs.record import Run
 from afga_jax.runs.report import figures, tables
@@ -17,9 +17,6 @@ from afga_jax.runs.report.results import (
     results,
     values,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # Metrics that become columns.
 _LOSSES = {"train_loss": "train loss", "f_local": "f_local", "f_global": "f_global"}
@@ -44,8 +41,8 @@ def markdown(pairs: Sequence[Pair], metrics: Sequence[str]) -> str:
     sources = list(dict.fromkeys(entry.rates for entry, _ in pairs))
     parts = []
     for title in dict.fromkeys(entry.panel for entry, _ in pairs):
-        here = [pair for pair in pairs if pair[0].panel == title]
-        parts.append(f"### {title}\n\n{_panel(here, metrics, sources)}")
+        lines = [pair for pair in pairs if pair[0].panel == title]
+        parts.append(f"### {title}\n\n{_panel(lines, metrics, sources)}")
     legend = [f"[{n}] {source}." for n, source in enumerate(sources, 1)]
     notes = [*_notes(pairs), "Rates: " + " ".join(legend)]
     return "\n\n".join([*parts, "\n".join(f"- {note}" for note in notes)]) + "\n"
@@ -84,9 +81,9 @@ def draw(declaration: Declaration, pairs: Sequence[Pair], path: Path) -> None:
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     labels = list(dict.fromkeys(entry.line.label for entry, _ in pairs))
     for panel, (title, metric) in zip(axes, parts, strict=False):
-        here = [pair for pair in pairs if pair[0].panel == title]
-        for entry, run in here:
-            _curve(panel, entry, run, metric, labels.index(entry.line.label))
+        for entry, run in pairs:
+            if entry.panel == title:
+                _curve(panel, entry, run, metric, labels.index(entry.line.label))
         figures.label_axes(panel, "round", _LABELS[metric])
         panel.set_title(title, fontsize=10)
     for panel in axes[len(parts) :]:
@@ -100,14 +97,16 @@ def _panel(pairs: Sequence[Pair], metrics: Sequence[str], sources: list[str]) ->
     outcomes = results([run for _, run in pairs])
     labels = [entry.line.label for entry, _ in pairs]
     columns = {"": list(map(tables.with_divergence, labels, outcomes))}
+    papers = [entry.line.published for entry, _ in pairs]
     if any(np.isfinite(result.accuracy).any() for result in outcomes):
-        columns["accuracy, %"] = [
-            tables.measured(result.accuracy, 2) for result in outcomes
-        ]
-    if any(entry.line.published for entry, _ in pairs):
-        papers = [tables.paper_accuracy(entry.line.published) for entry, _ in pairs]
-        columns["paper, %"] = papers
-    columns |= _rounds(pairs, outcomes)
+        finals = [tables.measured(result.accuracy, 2) for result in outcomes]
+        columns["accuracy, %"] = finals
+    if any(papers):
+        columns["paper, %"] = list(map(tables.paper_accuracy, papers))
+    if targets := {run.config.get("target") for _, run in pairs} - {None}:
+        title = tables.targets({100 * target for target in targets})
+        columns[f"round at {title} %"] = [tables.reached(result) for result in outcomes]
+    columns |= tables.paper_rounds(papers)
     for name in metrics:
         if name in _LOSSES:
             finals = [tables.measured(_last(run, name), 4) for _, run in pairs]
@@ -115,40 +114,31 @@ def _panel(pairs: Sequence[Pair], metrics: Sequence[str], sources: list[str]) ->
     columns["rounds"] = [f"{result.rounds:,}" for result in outcomes]
     computed = [tables.number(gradients_per_round(run)) for _, run in pairs]
     columns["gradients per round"] = computed
-    columns["η_l, η, ε"] = [_rates(entry) for entry, _ in pairs]
+    configs = [entry.cell.config for entry, _ in pairs]
+    columns["η_l, η, ε"] = [
+        ", ".join(f"{getattr(config, name):.3g}" for name in RATES)
+        for config in configs
+    ]
     columns["from"] = [f"[{sources.index(entry.rates) + 1}]" for entry, _ in pairs]
     return tables.markdown(list(columns), list(zip(*columns.values(), strict=True)))
-
-
-def _rounds(pairs: Sequence[Pair], outcomes: Sequence[Result]) -> dict[str, list[str]]:
-    """Rounds to the target: ours, the paper's."""
-    columns = {}
-    targets = {run.config.get("target") for _, run in pairs} - {None}
-    if targets:
-        title = tables.targets({100 * target for target in targets})
-        columns[f"round at {title} %"] = [tables.reached(result) for result in outcomes]
-    return columns | tables.paper_rounds([entry.line.published for entry, _ in pairs])
 
 
 def _notes(pairs: Sequence[Pair]) -> list[str]:
     notes = []
     for title in dict.fromkeys(entry.panel for entry, _ in pairs):
-        here = [
-            (e.line.label, gradients_per_round(r)) for e, r in pairs if e.panel == title
+        counts = [
+            (gradients_per_round(r), e.line.label) for e, r in pairs if e.panel == title
         ]
-        least = min(here, key=lambda pair: pair[1])
-        for label, number in here:
-            if number >= 1.5 * least[1]:
-                notes.append(
-                    f"{label} computes {number / least[1]:.3g} times the gradients of "
-                    f"{least[0]} in a round."
-                )
+        least, fewest = min(counts, key=lambda count: count[0])
+        notes += [
+            f"{label} computes {number / least:.3g} times the gradients of {fewest} in "
+            "a round."
+            for number, label in counts
+            if number >= 1.5 * least
+        ]
     seeds = sorted({run.config["num_seeds"] for _, run in pairs})
-    many = " or ".join(map(str, seeds))
-    if max(seeds) > 1:
-        notes.append(f"Ours: mean ± standard deviation over {many} seeds.")
-    else:
-        notes.append("Ours: one seed, so no ±.")
+    several = f"mean ± standard deviation over {' or '.join(map(str, seeds))} seeds"
+    notes.append(f"Ours: {several if max(seeds) > 1 else 'one seed, so no ±'}.")
     scales = {run.config["scale"] for _, run in pairs} - {"paper"}
     if scales and any(entry.line.published for entry, _ in pairs):
         notes.append(
@@ -169,11 +159,6 @@ def _last(run: Run, name: str) -> np.ndarray:
     """Each seed's last value."""
     table = values(run, name)
     return table[:, -1] if table.shape[1] else np.full(len(table), np.nan)
-
-
-def _rates(entry: Entry) -> str:
-    config = entry.cell.config
-    return f"{config.local_lr:.3g}, {config.server_lr:.3g}, {config.eps:.3g}"
 
 
 def _row(entry: Entry, run: Run, result: Result) -> dict[str, object]:
@@ -203,7 +188,7 @@ def _row(entry: Entry, run: Run, result: Result) -> dict[str, object]:
         "paper_source": number and number.source,
         "gradients_per_round": gradients_per_round(run),
         **{f"{name}_total": total for name, total in result.totals.items()},
-        **{k: getattr(entry.cell.config, k) for k in ("local_lr", "server_lr", "eps")},
+        **{name: getattr(entry.cell.config, name) for name in RATES},
         "rates_from": entry.rates,
         "rho": (run.facts or {}).get("rho"),
         "folder": run.folder,
@@ -229,7 +214,9 @@ def _subject(config: Mapping[str, Any]) -> str:
     return f"{config['dataset']}, ConvMixer-{config['width']}-{config['depth']}"
 
 
-def _curve(panel: "Axes", entry: Entry, run: Run, metric: str, number: int) -> None:
+def _curve(
+    panel: "figures.Axes", entry: Entry, run: Run, metric: str, number: int
+) -> None:
     scale = 100 if metric == "test_accuracy" else 1
     x, sample = evaluated_rounds(run), scale * values(run, metric)
     label = entry.line.label.replace("𝓘", r"$\mathcal{I}$")  # fonts lack the letter

@@ -11,7 +11,7 @@ they are from that is the *effective share*: (Σw)²/Σw² over the gradients co
 import types
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -26,9 +26,6 @@ from afga_jax.runs.report import figures
 from afga_jax.runs.report.tables import csv_lines, markdown
 from afga_jax.training import ledger
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 _CLIENTS, _ACTIVE, _STEPS, _CLUSTERS = 100, 5, 24, 5
 _TOPOLOGIES = ("ring", "torus", "exponential", "random", "complete")
 _ROUNDS = {"paper": 100, "small": 20, "smoke": 2}
@@ -39,7 +36,7 @@ class Reached(NamedTuple):
 
     Attributes:
       topology: The topology's name; `none` is FedAMSGrad.
-      clusters: K.
+      clusters: Number of clusters, K.
       rho: ρ of the mixing; None: nothing mixes.
       messages: Messages between clients in a round.
       weights: Weight in Δ of every gradient of every round; 0: it did not arrive.
@@ -55,7 +52,7 @@ class Reached(NamedTuple):
 
     @property
     def share(self) -> float:
-        """Of the gradients that reach the server."""
+        """Share of the gradients that reach the server."""
         return float((self.weights > 0).mean())
 
 
@@ -89,14 +86,8 @@ def reached(name: str, clusters: int, rounds: int) -> Reached:
     spent = costs.per_round(types.SimpleNamespace(uploads=_ACTIVE), 0)
     effective = [w.sum() ** 2 / (w**2).sum() / len(w) for w in by_round if w.any()]
     rho = None if name == "none" else algorithm.recipe.mixing.spectral_gap()
-    return Reached(
-        name,
-        clusters,
-        rho,
-        spent["gossip_messages"],
-        np.concatenate(by_round),
-        float(np.mean(effective)),
-    )
+    sent, every = spent["gossip_messages"], np.concatenate(by_round)
+    return Reached(name, clusters, rho, sent, every, float(np.mean(effective)))
 
 
 def write(scale: str, out: Path, kept: Path) -> list[str]:
@@ -168,35 +159,25 @@ def _row(outcome: Reached) -> dict[str, Any]:
 
 
 def _table(outcomes: Sequence[Reached], rounds: int) -> str:
-    head = [
-        "",
-        "ρ",
-        "messages per round",
-        "gradients that reach Δ, %",
-        "effective share, %",
-        "N × weight: mean",
-        "10 % … 90 %",
-    ]
     body = []
     for outcome in outcomes:
         row = _row(outcome)
         low, high = _CLIENTS * row["weight_10"], _CLIENTS * row["weight_90"]
-        body.append(
-            [
-                _label(outcome),
-                "–" if outcome.rho is None else f"{outcome.rho:.3f}",
-                f"{outcome.messages:,}",
-                f"{100 * outcome.share:.1f}",
-                f"{100 * outcome.effective:.1f}",
-                f"{_CLIENTS * row['mean_weight']:.2f}",
-                f"{low:.2f} … {high:.2f}",
-            ]
-        )
+        cells = {
+            "": _label(outcome),
+            "ρ": "–" if outcome.rho is None else f"{outcome.rho:.3f}",
+            "messages per round": f"{outcome.messages:,}",
+            "gradients that reach Δ, %": f"{100 * outcome.share:.1f}",
+            "effective share, %": f"{100 * outcome.effective:.1f}",
+            "N × weight: mean": f"{_CLIENTS * row['mean_weight']:.2f}",
+            "10 % … 90 %": f"{low:.2f} … {high:.2f}",
+        }
+        body.append(list(cells.values()))
     about = (
         f"N = {_CLIENTS}, M = {_ACTIVE}, 𝓘 = {_STEPS} (AFGA's Setting 1), {rounds} "
         "rounds. " + __doc__.split("\n\n")[1].replace("\n", " ")
     )
-    return f"{markdown(head, body)}\n\n{about}"
+    return f"{markdown(list(cells), body)}\n\n{about}"
 
 
 def _draw(outcomes: Sequence[Reached], path: Path) -> None:
@@ -226,7 +207,9 @@ def _draw(outcomes: Sequence[Reached], path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-def _mark(shares: "Axes", spread: "Axes", outcome: Reached, color: str) -> None:
+def _mark(
+    shares: "figures.Axes", spread: "figures.Axes", outcome: Reached, color: str
+) -> None:
     shape = "s" if outcome.clusters > 1 else "o"
     x, row = outcome.messages, _row(outcome)
     shares.plot(x, 100 * outcome.share, shape, color=color, label=_label(outcome))

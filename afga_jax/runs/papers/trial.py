@@ -16,7 +16,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,16 +25,14 @@ import numpy as np
 from afga_jax.runs.config import Config
 from afga_jax.runs.experiment import Experiment, from_config
 from afga_jax.runs.grid import fingerprint
+from afga_jax.runs.papers.cells import RATES
 from afga_jax.runs.papers.declaration import Study
 from afga_jax.runs.record import write_json, write_text
 from afga_jax.runs.report import figures
 from afga_jax.runs.report.tables import csv_lines, markdown
 from afga_jax.runs.settings import resolve
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-#: Of ‖∇f‖² in logarithms, by the theory.
+#: Slopes of ‖∇f‖² in logarithms, by the theory.
 SLOPES = {
     "fedamsgrad": {"R": -0.5, "𝓘": 0.5, "M": -0.5},
     "afga": {"R": -0.5, "𝓘": -0.5, "M": -0.5},
@@ -65,7 +63,7 @@ class Point(NamedTuple):
     Attributes:
       axis: What was varied: `R`, `𝓘`, `M` or `ρ`.
       algo: Name of the algorithm.
-      rounds: R.
+      rounds: Number of rounds, R.
       x: The value of what was varied; None: the algorithm has none.
       values: Mean over rounds of ‖∇f‖², one for each seed.
       topology: The topology's name; None: there is none.
@@ -114,19 +112,13 @@ class Bench:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_json(path, self._measured(config))
         content = json.loads(path.read_text())
-        x = {
-            "R": config.rounds,
-            "𝓘": config.local_steps,
-            "M": config.active,
-            "ρ": content["rho"],
-        }[axis]
+        along = {"R": config.rounds, "𝓘": config.local_steps, "M": config.active}
+        x = {**along, "ρ": content["rho"]}[axis]
         holds = None
         if content["theory"]:
             holds = all(condition["holds"] for condition in content["theory"].values())
-        squares = np.array(content["squares"])
-        x = None if x is None else float(x)
-        about = (axis, config.algo, config.rounds, x)
-        return Point(*about, squares, config.topology, holds)
+        about = (axis, config.algo, config.rounds, None if x is None else float(x))
+        return Point(*about, np.array(content["squares"]), config.topology, holds)
 
     def _measured(self, config: Config) -> dict[str, Any]:
         # The facts depend on the number of rounds; what is compiled does not.
@@ -134,11 +126,9 @@ class Bench:
         experiment = from_config(config)
         program = self._programs.setdefault(name, _program(experiment))
         keys = jax.vmap(jax.random.key)(jnp.arange(config.num_seeds))
-        numbers = {
-            name: getattr(config, name) for name in ("local_lr", "server_lr", "eps")
-        }
-        given = (experiment.clients, experiment.test)
-        squares = program(keys, numbers, config.rounds, *given)
+        numbers = {name: getattr(config, name) for name in RATES}
+        data = (experiment.clients, experiment.test)
+        squares = program(keys, numbers, config.rounds, *data)
         return {
             "config": config.to_dict(),
             "squares": squares.tolist(),
@@ -148,7 +138,7 @@ class Bench:
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> float:
-    """Of a line through the logarithms.
+    """Slope of a line through the logarithms.
 
     >>> round(slope([1, 2, 4], [8, 4, 2]), 6)
     -1.0
@@ -169,10 +159,9 @@ def write(scale: str, out: Path, kept: Path) -> list[str]:
     """
     bench = Bench(kept)
     points = [bench.point(axis, config) for axis, config in cells(scale)]
-    table = _table(points)
     write_text(out / "results.csv", csv_lines([_row(point) for point in points]))
     _draw(points, out / "figure.png")
-    return [table]
+    return [_table(points)]
 
 
 def _program(experiment: Experiment) -> Callable[..., jax.Array]:
@@ -259,11 +248,11 @@ def _table(points: Sequence[Point]) -> str:
 def _fits(points: Sequence[Point]) -> list[tuple[str, str, int, float, float]]:
     """Axis, algorithm, R, the slope's mean over seeds and its standard error."""
     fits = []
-    for here in _curves(points):
-        first = here[0]
-        if first.axis in SLOPES[first.algo] and len(here) > 1:
-            x = [point.x for point in here]
-            each = [slope(x, y) for y in np.array([point.values for point in here]).T]
+    for curve in _curves(points):
+        first = curve[0]
+        if first.axis in SLOPES[first.algo] and len(curve) > 1:
+            x = [point.x for point in curve]
+            each = [slope(x, y) for y in np.array([point.values for point in curve]).T]
             error = np.std(each, ddof=1) / np.sqrt(len(each))
             about = (first.axis, first.algo, first.rounds)
             fits.append((*about, float(np.mean(each)), float(error)))
@@ -296,8 +285,8 @@ def _draw(points: Sequence[Point], path: Path) -> None:
     figure = figures.blank(9.0, 7.5)
     axes = figure.subplots(2, 2, sharey=True).ravel()
     by_axis = dict(zip(_NAMES, axes, strict=True))
-    for here in _curves(points):
-        _measured(by_axis[here[0].axis], here)
+    for curve in _curves(points):
+        _draw_curve(by_axis[curve[0].axis], curve)
     for axis, panel in by_axis.items():
         left = axis in ("R", "M")
         figures.label_axes(panel, _NAMES[axis], "mean of ‖∇f‖²" if left else "")
@@ -309,33 +298,33 @@ def _draw(points: Sequence[Point], path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-def _measured(panel: "Axes", here: Sequence[Point]) -> None:
+def _draw_curve(panel: "figures.Axes", curve: Sequence[Point]) -> None:
     """Points with their deviation, and the bound's slope through the middle one."""
-    first, means = here[0], np.array([point.values.mean() for point in here])
+    first, means = curve[0], np.array([point.values.mean() for point in curve])
     color = figures.color(list(SLOPES).index(first.algo))
     # R is an axis of its own in the first panel.
     long = first.axis != "R" and first.rounds > ROUNDS[0]
     label = _LABELS[first.algo] + (f", R = {first.rounds}" if first.axis != "R" else "")
     if first.axis == "ρ":
-        for point in here:
+        for point in curve:
             _name(panel, point)
     if first.x is None:  # no ρ: the same whatever the graph
         panel.axhline(means[0], color=color)
         return
-    x = np.array([point.x for point in here])
-    deviations = [point.values.std(ddof=1) for point in here]
+    x = np.array([point.x for point in curve])
+    deviations = [point.values.std(ddof=1) for point in curve]
     shape = ("s" if long else "o") + ("" if first.axis == "ρ" else "-")
     face = "white" if long else color
     panel.errorbar(x, means, deviations, fmt=shape, color=color, mfc=face, label=label)
     theirs = SLOPES[first.algo].get(first.axis)
-    if theirs is not None and len(here) > 1:
-        middle = len(here) // 2
+    if theirs is not None and len(curve) > 1:
+        middle = len(curve) // 2
         bound = means[middle] * (x / x[middle]) ** theirs
         text = f"{_LABELS[first.algo]}, the bound's slope"
         panel.plot(x, bound, "--", color=color, linewidth=1, label=text)
 
 
-def _name(panel: "Axes", point: Point) -> None:
+def _name(panel: "figures.Axes", point: Point) -> None:
     if point.x is not None:
         where = (point.x, point.values.mean())
         side = "left" if point.x < 0.5 else "right"

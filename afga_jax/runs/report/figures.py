@@ -75,7 +75,7 @@ def comparison(runs: Sequence[Run], path: str | Path) -> None:
     for panel in (figure.axes[0], figure.axes[2]):
         panel.set_ylabel(label)
     legend(figure)
-    _title(figure, _together(runs), any(stands_in(run) for run in runs))
+    _title(figure, runs)
     _save(figure, path)
 
 
@@ -95,15 +95,10 @@ def curves(run: Run, path: str | Path) -> None:
     target = run.config.get("target")
     if target is not None and metric == "test_accuracy":
         first.axhline(100 * target, color="0.4", linestyle="--", linewidth=1)
-        first.annotate(
-            f"target {100 * target:g} %",
-            (0.01, 100 * target),
-            xycoords=("axes fraction", "data"),
-            xytext=(0, 3),
-            textcoords="offset points",
-            color="0.3",
-            fontsize=8,
-        )
+        near = {"xytext": (0, 3), "textcoords": "offset points"}
+        look = {"xycoords": ("axes fraction", "data"), "color": "0.3", "fontsize": 8}
+        where = (0.01, 100 * target)
+        first.annotate(f"target {100 * target:g} %", where, **near, **look)
     for number, name in enumerate(("train_loss", "test_loss")):
         title = name.replace("_", " ")
         curve(second, rounds, values(run, name), number, title)
@@ -120,7 +115,7 @@ def curves(run: Run, path: str | Path) -> None:
         third.set_yscale("log")
     curve(fourth, _along(run, "hours"), quality, 0, label)
     _decorate(fourth, _AXES[3], [], label)
-    _title(figure, _together([run]), stands_in(run))
+    _title(figure, [run])
     _save(figure, path)
 
 
@@ -162,21 +157,14 @@ def curve(
     if geometric:
         sample = np.log(np.where(sample > 0, sample, np.nan))
     mean, deviation = mean_and_deviation(sample)
-    low, high = mean - deviation, mean + deviation
-    if geometric:
-        mean, low, high = np.exp(mean), np.exp(low), np.exp(high)
+    lines = (mean, mean - deviation, mean + deviation)
+    mean, low, high = map(np.exp, lines) if geometric else lines
     known = np.isfinite(mean).sum()
     if not known:
         return False
-    panel.plot(
-        x,
-        mean,
-        _DASHES[number // len(_COLORS) % len(_DASHES)],
-        color=color(number),
-        label=label,
-        linewidth=1.8 if known < _MANY else 1.0,
-        marker="o" if known < _FEW else None,
-    )
+    dashes = _DASHES[number // len(_COLORS) % len(_DASHES)]
+    width, marker = 1.8 if known < _MANY else 1.0, "o" if known < _FEW else None
+    panel.plot(x, mean, dashes, c=color(number), label=label, lw=width, marker=marker)
     if len(sample) > 1:
         panel.fill_between(x, low, high, color=color(number), alpha=0.18, linewidth=0)
     return True
@@ -245,12 +233,9 @@ def _decorate(panel: "Axes", axis: _Axis, spans: list[float], up: str = "") -> N
 
 def _paper(panel: "Axes", result: Result, number: int) -> None:
     if result.paper is not None and result.as_in_paper:
+        label = f"{result.label}, paper's final"
         panel.axhline(
-            result.paper.accuracy,
-            color=color(number),
-            label=f"{result.label}, paper's final",
-            linestyle=":",
-            linewidth=1.2,
+            result.paper.accuracy, c=color(number), label=label, ls=":", lw=1.2
         )
 
 
@@ -273,13 +258,12 @@ def _together(runs: Sequence[Run]) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _title(figure: "Figure", text: str, stand_in: bool) -> None:
-    if stand_in:
-        text = f"{text}\n{STAND_IN}"
+def _title(figure: "Figure", runs: Sequence[Run]) -> None:
+    stand_in = any(stands_in(run) for run in runs)
+    text = _together(runs) + (f"\n{STAND_IN}" if stand_in else "")
     figure.suptitle(text, color="#B00020" if stand_in else "black", fontsize=12)
 
 
 def _save(figure: "Figure", path: str | Path) -> None:
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)

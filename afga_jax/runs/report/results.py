@@ -16,21 +16,11 @@ from afga_jax.runs.summary import summarise
 # is made of, and what one compares.
 _SHARED_GROUPS = ("data", "model", "run")
 _SHARED = (
-    "setting",
-    "scale",
-    "num_clients",
-    "participation",
-    "active",
-    "local_steps",
-    "batch_size",
-    "full_batch",
+    *("setting", "scale", "num_clients", "participation", "active"),
+    *("local_steps", "batch_size", "full_batch"),
 )
 _WATCHING = (
-    "eval_every",
-    "target",
-    "consensus",
-    "per_client",
-    "local_global",
+    *("eval_every", "target", "consensus", "per_client", "local_global"),
     "client_chunk",
 )
 _RUN_FIELDS = (*_WATCHING, "seed", "num_seeds", "partition_seed", "precision")
@@ -42,12 +32,12 @@ class Result(NamedTuple):
     """What came out of a run; arrays have one entry for each seed, NaN for unknown.
 
     Attributes:
-      label: Sets the run apart from those beside it.
+      label: Name that sets the run apart from those beside it.
       rounds: The last evaluated round; 0: none.
-      finished: Whether that is the end.
+      finished: Whether the run came to its end.
       diverged_at: The round that was not finite; None: all were.
       accuracy: Final test accuracy, percent; unknown for what diverged.
-      loss: Final test loss, likewise.
+      loss: Final test loss; unknown for what diverged.
       reached: First evaluated round at the target.
       totals: `gradients`, `uploads`, `gossip_messages`, `bytes`, `hours`, `seconds` at
         the last round, mean over seeds.
@@ -88,8 +78,7 @@ def values(run: Run, name: str) -> np.ndarray:
     """
     rounds = evaluated_rounds(run)
     table = [
-        [_number(rows[round].get(name)) for round in rounds]
-        for rows in _by_seed(run).values()
+        [rows[round].get(name) for round in rounds] for rows in _by_seed(run).values()
     ]
     return np.array(table, float).reshape(len(table), len(rounds))
 
@@ -100,12 +89,8 @@ def mean_and_deviation(sample: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     The deviation of a single seed is 0.
     """
     if not len(sample):
-        nothing = np.full(sample.shape[1:], np.nan)
-        return nothing, nothing
-    deviation = np.zeros(sample.shape[1:])
-    if len(sample) > 1:
-        deviation = sample.std(0, ddof=1)
-    return sample.mean(0), deviation
+        return (np.full(sample.shape[1:], np.nan),) * 2
+    return sample.mean(0), sample.std(0, ddof=1 if len(sample) > 1 else 0)
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
@@ -170,22 +155,22 @@ def _result(run: Run, label: str) -> Result:
     columns = {name: f"{name}_total" for name in names}
     columns |= {"hours": "hours", "seconds": "seconds"}
     ends = np.nan if summary.get("diverged_at") is not None else 1.0
+
+    def of_seeds(name: str) -> np.ndarray:
+        return np.array([seed[name] for seed in each], float)
+
     return Result(
         label=label,
         rounds=int(rounds[-1]) if len(rounds) else 0,
         finished=bool(summary.get("finished")),
         diverged_at=summary.get("diverged_at"),
-        accuracy=ends * 100 * _of_seeds(each, "final_accuracy"),
-        loss=ends * _of_seeds(each, "final_loss"),
-        reached=_of_seeds(each, "first_round_at_target"),
+        accuracy=ends * 100 * of_seeds("final_accuracy"),
+        loss=ends * of_seeds("final_loss"),
+        reached=of_seeds("first_round_at_target"),
         totals={name: _total(values(run, column)) for name, column in columns.items()},
         paper=_paper(run),
         as_in_paper=_as_in_paper(run),
     )
-
-
-def _of_seeds(seeds: Sequence[dict[str, Any]], name: str) -> np.ndarray:
-    return np.array([_number(seed[name]) for seed in seeds], float)
 
 
 def _total(table: np.ndarray) -> float:
@@ -217,21 +202,13 @@ def _by_seed(run: Run) -> dict[int, dict[int, dict[str, Any]]]:
     return table
 
 
-def _number(value: Any) -> float:
-    return float("nan") if value is None else float(value)
-
-
 def _short(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _distinct(runs: Sequence[Run], name: str) -> list[Any]:
-    distinct = []
-    for run in runs:
-        value = run.config.get(name)
-        if value not in distinct:
-            distinct.append(value)
-    return distinct
+    values = [run.config.get(name) for run in runs]
+    return [value for at, value in enumerate(values) if value not in values[:at]]
 
 
 def _names() -> list[str]:

@@ -3,7 +3,7 @@
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,14 +16,6 @@ from afga_jax.training.memory import size
 #: A cell for what is not known.
 NOTHING = "–"
 KINDS = ("markdown", "latex", "csv")
-
-
-class _Column(NamedTuple):
-    """A title and a cell for each run; whether the largest, or smallest, is best."""
-
-    title: str
-    cells: list[str]
-    best: int | None = None
 
 
 def table(runs: Sequence[Run], kind: str = "markdown") -> str:
@@ -42,7 +34,11 @@ def table(runs: Sequence[Run], kind: str = "markdown") -> str:
         rows = [_row(run, result) for run, result in zip(runs, outcomes, strict=True)]
         return csv_lines(rows)
     columns, notes = _columns(runs, outcomes)
-    return _markdown(columns, notes) if kind == "markdown" else _latex(columns, notes)
+    mark, write = _KINDS[kind]
+    _, quality, *_ = columns.values()
+    if (best := _best(outcomes)) is not None:
+        quality[best] = mark.format(quality[best])
+    return write(list(columns), list(zip(*columns.values(), strict=True)), notes)
 
 
 def number(value: float, digits: int = 0) -> str:
@@ -177,61 +173,59 @@ def _row(run: Run, result: Result) -> dict[str, object]:
 
 def _columns(
     runs: Sequence[Run], outcomes: list[Result]
-) -> tuple[list[_Column], list[str]]:
-    columns, notes = [_Column("algorithm", [_name(result) for result in outcomes])], []
-    if any(np.isfinite(result.accuracy).any() for result in outcomes):
-        finals = [result.accuracy for result in outcomes]
-        columns.append(_measured("accuracy, %", finals, digits=2, largest=True))
+) -> tuple[dict[str, list[str]], list[str]]:
+    """Cells by their column's title, accuracy or loss in the second; and notes."""
+    columns, notes = {"algorithm": [_name(result) for result in outcomes]}, []
+    if _accurate(outcomes):
+        columns["accuracy, %"] = [measured(result.accuracy, 2) for result in outcomes]
     else:
-        losses = [result.loss for result in outcomes]
-        columns.append(_measured("test loss", losses, digits=4, largest=False))
+        columns["test loss"] = [measured(result.loss, 4) for result in outcomes]
     if any(result.paper for result in outcomes):
-        columns.append(
-            _Column("paper, %", [_paper_cell(result) for result in outcomes])
-        )
-        if any(result.paper and not result.as_in_paper for result in outcomes):
-            notes.append("* not at the paper's size and settings.")
-    columns += _target_columns(runs, outcomes)
+        foreign = [result.paper and not result.as_in_paper for result in outcomes]
+        columns["paper, %"] = [
+            paper_accuracy(result.paper) + ("*" if star else "")
+            for result, star in zip(outcomes, foreign, strict=True)
+        ]
+        notes += ["* not at the paper's size and settings."] if any(foreign) else []
+    wanted = [run.config.get("target") for run in runs]
+    if accuracies := {100 * target for target in wanted if target is not None}:
+        columns[f"round at {targets(accuracies)} %"] = [
+            NOTHING if target is None else reached(result)
+            for result, target in zip(outcomes, wanted, strict=True)
+        ]
+        columns |= paper_rounds([result.paper for result in outcomes])
     totals = [result.totals for result in outcomes]
-    columns += [
-        _Column("rounds", [f"{result.rounds:,}" for result in outcomes]),
-        _Column("gradients", [number(total["gradients"]) for total in totals]),
-        _Column("sent", [_sent(total["bytes"]) for total in totals]),
-        _Column("simulated h", [number(total["hours"], 2) for total in totals]),
-    ]
-    seeds = {len(result.accuracy) for result in outcomes}
+    columns |= {
+        "rounds": [f"{result.rounds:,}" for result in outcomes],
+        "gradients": [number(total["gradients"]) for total in totals],
+        "sent": [
+            size(total["bytes"]) if np.isfinite(total["bytes"]) else NOTHING
+            for total in totals
+        ],
+        "simulated h": [number(total["hours"], 2) for total in totals],
+    }
+    seeds = sorted({len(result.accuracy) for result in outcomes})
     if max(seeds, default=0) > 1:
-        many = " or ".join(map(str, sorted(seeds)))
+        many = " or ".join(map(str, seeds))
         notes.append(f"± is the standard deviation over {many} seeds.")
     if not all(result.finished or result.diverged_at for result in outcomes):
         notes.append("… still running, or stopped.")
     return columns, notes
 
 
-def _target_columns(runs: Sequence[Run], outcomes: list[Result]) -> list[_Column]:
-    wanted = [run.config.get("target") for run in runs]
-    accuracies = {100 * target for target in wanted if target is not None}
-    if not accuracies:
-        return []
-    cells = [
-        NOTHING if target is None else reached(result)
-        for result, target in zip(outcomes, wanted, strict=True)
-    ]
-    published = paper_rounds([result.paper for result in outcomes])
-    return [
-        _Column(f"round at {targets(accuracies)} %", cells),
-        *(_Column(title, rounds) for title, rounds in published.items()),
-    ]
+def _accurate(outcomes: list[Result]) -> bool:
+    return any(np.isfinite(result.accuracy).any() for result in outcomes)
 
 
-def _measured(
-    title: str, samples: list[np.ndarray], *, digits: int, largest: bool
-) -> _Column:
-    means = np.array([mean_and_deviation(sample)[0] for sample in samples])
-    merits = np.where(np.isfinite(means), means if largest else -means, -np.inf)
-    best = int(merits.argmax()) if np.isfinite(merits).any() else None
-    cells = [measured(sample, digits) for sample in samples]
-    return _Column(title, cells, best if len(samples) > 1 else None)
+def _best(outcomes: list[Result]) -> int | None:
+    """The most accurate of several runs; where there is no accuracy, of least loss."""
+    accurate = _accurate(outcomes)
+    samples = [result.accuracy if accurate else -result.loss for result in outcomes]
+    merits = np.array([mean_and_deviation(sample)[0] for sample in samples])
+    finite = np.isfinite(merits)
+    if len(outcomes) < 2 or not finite.any():
+        return None
+    return int(np.where(finite, merits, -np.inf).argmax())
 
 
 def _name(result: Result) -> str:
@@ -239,46 +233,23 @@ def _name(result: Result) -> str:
     return label if result.finished or result.diverged_at is not None else f"{label} …"
 
 
-def _paper_cell(result: Result) -> str:
-    star = "*" if result.paper is not None and not result.as_in_paper else ""
-    return paper_accuracy(result.paper) + star
-
-
-def _sent(number: float) -> str:
-    return size(number) if np.isfinite(number) else NOTHING
-
-
-def _markdown(columns: list[_Column], notes: list[str]) -> str:
-    cells = [_marked(column, "**{}**") for column in columns]
-    head = [column.title for column in columns]
+def _markdown(head: list[str], body: list[tuple[str, ...]], notes: list[str]) -> str:
     below = ["", " ".join(notes).replace("*", "\\*")] if notes else []
-    grid = markdown(head, list(zip(*cells, strict=True)))
-    return "\n".join([grid, *below]) + "\n"
+    return "\n".join([markdown(head, body), *below]) + "\n"
 
 
-def _latex(columns: list[_Column], notes: list[str]) -> str:
-    def line(texts):
-        return " & ".join(_escaped(text) for text in texts) + r" \\"
-
-    cells = [_marked(column, "\0{}\1") for column in columns]
-    rows = [
-        r"\begin{tabular}{l" + "r" * (len(columns) - 1) + "}",
-        r"\hline",
-        line(column.title for column in columns),
-        r"\hline",
-        *(line(texts) for texts in zip(*cells, strict=True)),
-        r"\hline",
-        r"\end{tabular}",
-        *(f"% {note}" for note in notes),
-    ]
-    return "\n".join(rows) + "\n"
+def _latex(head: list[str], body: list[tuple[str, ...]], notes: list[str]) -> str:
+    first, *rows = (
+        " & ".join(map(_escaped, texts)) + r" \\" for texts in [head, *body]
+    )
+    columns = "l" + "r" * (len(head) - 1)
+    lines = [rf"\begin{{tabular}}{{{columns}}}", r"\hline", first, r"\hline", *rows]
+    end = [r"\hline", r"\end{tabular}", *(f"% {note}" for note in notes)]
+    return "\n".join(lines + end) + "\n"
 
 
-def _marked(column: _Column, mark: str) -> list[str]:
-    return [
-        mark.format(cell) if number == column.best else cell
-        for number, cell in enumerate(column.cells)
-    ]
+# How the best cell is marked, and who writes the table.
+_KINDS = {"markdown": ("**{}**", _markdown), "latex": ("\0{}\1", _latex)}
 
 
 def _escaped(text: str) -> str:

@@ -20,8 +20,8 @@ class Rates(NamedTuple):
     """Learning rates and where they are from.
 
     Attributes:
-      local_lr: η_l.
-      server_lr: η.
+      local_lr: Local learning rate η_l.
+      server_lr: Server learning rate η.
       source: A paper's section, or which of its rates is the nearest.
       exact: Whether the paper gives them for just this run.
     """

@@ -18,7 +18,7 @@ class TableRow(NamedTuple):
     """Defaults of some runs.
 
     Attributes:
-      source: Where the values are from.
+      source: Place that the values are from, a paper or ours.
       when: What a run must have, by the names of `Config`, or as `family` and `theory`
         of its algorithm; a tuple lists alternatives.
       values: Defaults by the name of the field.
@@ -47,6 +47,10 @@ _IMAGES = (*IMAGES, "digits")
 _PROBLEMS = ("quadratic", "logistic")
 _OURS = "ours"
 
+_afga = functools.partial(row, AFGA, setting=_NUMBERED)
+_hafed = functools.partial(row, HAFED, setting="hafed")
+_fedcluster = functools.partial(row, FEDCLUSTER, setting="fedcluster")
+_gaussians = functools.partial(row, "HA-Fed App. F.1", dataset="gaussians")
 _small = functools.partial(row, "ours: a CPU in minutes", scale="small")
 _smoke = functools.partial(row, "ours: seconds", scale="smoke")
 
@@ -58,79 +62,33 @@ SETTING_OF = [
 
 PAPERS = [
     # What the papers say of their settings.
-    row(
-        AFGA,
-        {
-            "num_clusters": 5,
-            "local_steps": 24,
-            "batch_size": 50,
-            "rounds": 500,
-            "partition": "dirichlet",
-            "clustering": "equal",
-        },
-        setting=_NUMBERED,
-    ),
-    row(AFGA, {"num_clients": 100, "participation": 0.05}, setting="1"),
-    row(AFGA, {"num_clients": 50, "participation": 0.1}, setting="2"),
-    row(AFGA, {"num_clients": 100, "participation": 0.1}, setting="3"),
-    row(AFGA, {"num_clients": 50, "participation": 0.2}, setting="4"),
-    row(AFGA, {"target": 0.78}, setting=_NUMBERED, dataset="cifar10"),
-    row(AFGA, {"rounds": 600, "target": 0.52}, setting=_NUMBERED, dataset="cifar100"),
-    row(
-        AFGA,
-        {"local_steps": 100, "target": 0.52},
-        setting=_NUMBERED,
-        dataset="shakespeare",
-    ),
-    row(
-        HAFED,
-        {
-            "num_clients": 32,
-            "participation": 0.25,
-            "num_clusters": 4,
-            "local_steps": 48,
-            "batch_size": 50,
-            "rounds": 500,
-            "partition": "shards",
-            "clustering": "equal",
-        },
-        setting="hafed",
-    ),
-    row(
-        FEDCLUSTER,
-        {
-            "num_clients": 1000,
-            "participation": 0.1,
-            "num_clusters": 10,
-            "local_steps": 20,
-            "batch_size": 30,
-            "partition": "major_class",
-            "clustering": "equal",
-            "weighting": "size",
-        },
-        setting="fedcluster",
-    ),
+    _afga({"num_clusters": 5, "local_steps": 24, "batch_size": 50, "rounds": 500}),
+    _afga({"partition": "dirichlet", "clustering": "equal"}),
+    _afga({"num_clients": 100, "participation": 0.05}, setting="1"),
+    _afga({"num_clients": 50, "participation": 0.1}, setting="2"),
+    _afga({"num_clients": 100, "participation": 0.1}, setting="3"),
+    _afga({"num_clients": 50, "participation": 0.2}, setting="4"),
+    _afga({"target": 0.78}, dataset="cifar10"),
+    _afga({"rounds": 600, "target": 0.52}, dataset="cifar100"),
+    _afga({"local_steps": 100, "target": 0.52}, dataset="shakespeare"),
+    _hafed({"num_clients": 32, "participation": 0.25, "num_clusters": 4}),
+    _hafed({"local_steps": 48, "batch_size": 50, "rounds": 500}),
+    _hafed({"partition": "shards", "clustering": "equal"}),
+    _fedcluster({"num_clients": 1000, "participation": 0.1, "num_clusters": 10}),
+    _fedcluster({"local_steps": 20, "batch_size": 30}),
+    _fedcluster({"partition": "major_class", "clustering": "equal"}),
+    _fedcluster({"weighting": "size"}),
     row("ours: FedCluster gives no number", {"rounds": 100}, setting="fedcluster"),
-    row(
-        FEDCLUSTER,
-        {"local_steps": 1000, "batch_size": 60},
-        setting="fedcluster",
-        algo="sgd",
-    ),
+    _fedcluster({"local_steps": 1000, "batch_size": 60}, algo="sgd"),
     row(_OURS, {"eval_every": 1, "checkpoint_every": 10}),
     # Models and the look of the data.
     row(AFGA, {"model": "convmixer"}, dataset=_CIFAR),
     row(AFGA, {"model": "lstm"}, dataset="shakespeare"),
     row(HAFED, {"model": "cnn"}, dataset="fashion_mnist"),
     row("nearest: fashion_mnist, HA-Fed §6", {"model": "cnn"}, dataset="mnist"),
-    row(
-        FEDCLUSTER,
-        {"model": "alexnet"},
-        setting="fedcluster",
-        dataset=("cifar10", "mnist"),
-    ),
+    _fedcluster({"model": "alexnet"}, dataset=("cifar10", "mnist")),
     row(_OURS, {"model": "mlp"}, dataset="digits"),
-    row("HA-Fed App. F.1", {"model": "mlp"}, dataset="gaussians"),
+    _gaussians({"model": "mlp"}),
     row("the authors' code", {"augment": True}, dataset=_CIFAR),
     row("ours: of 0.8 million", {"test_samples": 10_000}, dataset="shakespeare"),
     # Partitions.
@@ -161,7 +119,7 @@ PAPERS = [
     row(f"{FEDCLUSTER}, Figs 4–6", {"rho_device": 0.5}, partition="major_class"),
     row(FEDCLUSTER, {"rho_cluster": 0.5}, clustering="major_class"),
     # ε: HA-Fed gives it, AFGA only its grid.
-    row(HAFED, {"eps": 1e-8}, setting="hafed"),
+    _hafed({"eps": 1e-8}),
     row(
         "ours: of AFGA's grid, which leaves it open",
         {"eps": 1e-6},
@@ -181,20 +139,9 @@ PAPERS = [
         dataset=_PROBLEMS,
     ),
     row(_OURS, {"sigma_g": 1.0, "sigma": 1.0}, dataset="quadratic"),
-    row(
-        "HA-Fed App. F.1",
-        {
-            "partition": None,
-            "num_clients": 2,
-            "participation": 1.0,
-            "num_clusters": 1,
-            "client_size": 10,
-            "full_batch": True,
-            "variance": 1.0,
-            "hidden": (10,),
-        },
-        dataset="gaussians",
-    ),
+    _gaussians({"partition": None, "num_clients": 2, "participation": 1.0}),
+    _gaussians({"num_clusters": 1, "client_size": 10, "full_batch": True}),
+    _gaussians({"variance": 1.0, "hidden": (10,)}),
     row(
         "ours: HA-Fed App. F.1 gives none",
         {"local_steps": 10, "rounds": 100, "batch_size": 10},
@@ -202,6 +149,7 @@ PAPERS = [
     ),
 ]
 
+_drawn = functools.partial(_small, dataset=("digits", *_PROBLEMS))
 SMALL = [
     _small({"rounds": 100, "eval_every": 5, "target": None}),
     _small({"width": 64, "depth": 4, "patch": 4}, model="convmixer"),
@@ -215,31 +163,13 @@ SMALL = [
     _small({"model": "cnn", "rounds": 50}, dataset="mnist"),
     _small({"features": (8, 16)}, dataset="mnist", model="cnn"),
     _small({"local_steps": 24, "test_samples": 2000}, dataset="shakespeare"),
-    _small(
-        {
-            "num_clients": 20,
-            "participation": 0.25,
-            "num_clusters": 5,
-            "local_steps": 8,
-            "batch_size": 16,
-            "rounds": 80,
-            "eval_every": 2,
-        },
-        dataset=("digits", *_PROBLEMS),
-    ),
+    _drawn({"num_clients": 20, "participation": 0.25, "num_clusters": 5}),
+    _drawn({"local_steps": 8, "batch_size": 16, "rounds": 80, "eval_every": 2}),
 ]
 
 SMOKE = [
-    _smoke(
-        {
-            "rounds": 3,
-            "eval_every": 1,
-            "local_steps": 4,
-            "batch_size": 8,
-            "test_samples": 200,
-            "target": None,
-        }
-    ),
+    _smoke({"rounds": 3, "eval_every": 1, "local_steps": 4, "batch_size": 8}),
+    _smoke({"test_samples": 200, "target": None}),
     _smoke(
         {"num_clients": 8, "participation": 0.5, "num_clusters": 2},
         dataset=(*_IMAGES, "shakespeare", *_PROBLEMS),
