@@ -33,17 +33,6 @@ _PURPOSE_BITS, _STEP_BITS, _CYCLE_BITS = 3, 17, 12
 MAX_STEPS, MAX_CYCLES = 2**_STEP_BITS, 2**_CYCLE_BITS
 
 
-def as_key(key: Array) -> Array:
-    """A typed key; one of the old form, `jax.random.PRNGKey(0)`, is wrapped.
-
-    >>> as_key(jax.random.PRNGKey(0)) == jax.random.key(0)
-    Array(True, dtype=bool)
-    """
-    if jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key):
-        return key
-    return jax.random.wrap_key_data(key)
-
-
 def place_key(
     key: Array,
     purpose: Purpose | Array,

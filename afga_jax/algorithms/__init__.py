@@ -28,7 +28,7 @@ from afga_jax.algorithms.registry import (
     lookup,
     traits,
 )
-from afga_jax.keys import as_key
+from afga_jax.keys import typed
 from afga_jax.population.sampling import Plan, make_plan
 from afga_jax.recipe import FederatedState, Recipe, RoundInfo
 from afga_jax.rounds.execution import Execution
@@ -117,7 +117,7 @@ def build(
         return recipe_with(state.numbers, state.round)
 
     def init(key: Array, **numbers: Any) -> FederatedState:
-        key = as_key(key)
+        key = typed(key)
         for name in numbers:
             if name not in traced:
                 raise ValueError(
@@ -129,7 +129,7 @@ def build(
         return init_state(recipe_with(values, jnp.int32(0)), task, key, values)
 
     def plan(key: Array, round: Array | int) -> Plan:
-        return make_plan(recipe.participation, recipe.order, as_key(key), round)
+        return make_plan(recipe.participation, recipe.order, typed(key), round)
 
     def round(
         key: Array,
@@ -141,7 +141,7 @@ def build(
         execution: Execution = Execution(),
     ) -> tuple[FederatedState, RoundInfo]:
         return run_round(
-            recipe_at, task, as_key(key), state, data, plan, schedule, execution
+            recipe_at, task, typed(key), state, data, plan, schedule, execution
         )
 
     shape = jax.eval_shape(plan, jax.random.key(0), 0)
