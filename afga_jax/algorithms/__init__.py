@@ -82,22 +82,28 @@ class FederatedAlgorithm(NamedTuple):
 
 
 def build(
-    algorithm: str | Algorithm, task: Task, *, num_clients: int, **options: Any
+    algorithm: str | Algorithm,
+    task: Task,
+    *,
+    num_clients: int | None = None,
+    data: ClientData | None = None,
+    **options: Any,
 ) -> FederatedAlgorithm:
     """Builds an algorithm; all that is wrong with the options is said here.
 
     Args:
       algorithm: A name of `ALGORITHMS`, or a function from `Options` to a `Recipe`.
       task: The loss to minimise.
-      num_clients: N.
-      **options: See `Options`.
+      num_clients: N, the number of clients; None: that of the data.
+      data: The clients' data, for their number alone; not kept.
+      **options: Everything else that can be chosen; see `Options`.
 
     Returns:
       Pure functions; `jax.jit` them, or use `afga_jax.fit`.
     """
     check_task(task)
     make = lookup(algorithm)
-    given = {"num_clients": num_clients, **options}
+    given = {"num_clients": _population(num_clients, data), **options}
     _check_rate_is_used(given)
     chosen = make_options(getattr(make, "defaults", {}), given)
     recipe = make(chosen)
@@ -147,6 +153,22 @@ def build(
     shape = jax.eval_shape(plan, jax.random.key(0), 0)
     warn_if_nothing_mixes(recipe, shape.cycles.active.shape[-1])
     return FederatedAlgorithm(init, plan, round, recipe, recipe_at, chosen, task)
+
+
+def _population(num_clients: int | None, data: ClientData | None) -> int:
+    """N, as it is given or from the data."""
+    if data is None:
+        if num_clients is None:
+            raise ValueError(
+                "num_clients is not given: pass num_clients, or data to take it from."
+            )
+        return num_clients
+    if num_clients not in (None, len(data.sizes)):
+        raise ValueError(
+            f"num_clients = {num_clients}, but data has {len(data.sizes)} clients: "
+            "leave num_clients out, or partition the data for it."
+        )
+    return len(data.sizes)
 
 
 def _check_rate_is_used(given: dict[str, Any]) -> None:

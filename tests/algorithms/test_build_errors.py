@@ -147,3 +147,13 @@ def test_single_clients_need_no_graph():
             "cafga", TASK, num_clients=3, num_clusters=3, active=3, topology=name
         )
         assert algorithm.recipe.mixing.spectral_gap() == 0
+
+
+def test_the_number_of_clients_comes_from_the_data():
+    data, task = toy.clients(6), toy.logistic()
+    built = afga_jax.build("fedavg", task, data=data, active=2)
+    assert built.options.num_clients == 6
+    with pytest.raises(ValueError, match=r"num_clients = 7, but data has 6 clients"):
+        afga_jax.build("fedavg", task, num_clients=7, data=data)
+    with pytest.raises(ValueError, match=r"num_clients is not given.*data"):
+        afga_jax.build("fedavg", task)
