@@ -58,7 +58,7 @@ def interrupted():
 
     asked = cells(mesh="seeds:2", algo="afga")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(together.interrupts, "remembered", at_once)
+        patch.setattr(together.command, "remembered", at_once)
         with pytest.raises(Interrupted):
             ended(asked)
     begun = [cell.folder.exists() for cell in asked]

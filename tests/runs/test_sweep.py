@@ -173,7 +173,7 @@ def test_side_by_side_equals_one_after_another(trained, tmp_path, monkeypatch):
         yield lambda: len(calls) == 1
 
     with monkeypatch.context() as patch:
-        patch.setattr(together.interrupts, "remembered", after_one_call)
+        patch.setattr(together.command, "remembered", after_one_call)
         with pytest.raises(Interrupted):
             sweep.train(cells, tmp_path, side_by_side=3)
     begun = [record.read(cell.folder).metrics for cell in cells]
@@ -217,7 +217,8 @@ class Pretended:
         with record.Record(out) as writer:
             writer.configure(config.to_dict())
             metrics = writer.write([row])
-            writer.summarise(summarise(metrics) | {"finished": True})
+            ended = {"finished": True, "wall_seconds": 1.0}
+            writer.summarise(summarise(metrics) | ended)
         return record.read(out)
 
 
