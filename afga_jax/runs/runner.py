@@ -167,7 +167,7 @@ def _run(training: Training, writer: Record, display: Display, about, before) ->
     config, facts = training.config, training.programs.experiment.facts
     states, new = Checkpoints(writer.folder / record.STATES), before is None
     try:
-        choice = devices.fitting(training)
+        choice = devices.fitting(training, display.note)
         training.go_on(states, before, writer.folder)
         display.begin(config, facts, writer.folder, training.done)
         display.say(f"{choice}; {choice.run}")
