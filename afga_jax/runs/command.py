@@ -108,6 +108,8 @@ def as_started(text: str, program: str) -> str:
 
 def plain_notes() -> None:
     """Notes read like a command's other lines; what libraries log is not for users."""
+    if not standard_logging.getLogger().handlers:
+        logging.use_absl_handler()  # before a library sets up another
     logging.set_verbosity(logging.WARNING)
     logging.get_absl_logger().addFilter(_is_ours)
     standard_logging.getLogger("asyncio").setLevel(standard_logging.CRITICAL)
