@@ -20,6 +20,7 @@ import math
 import os
 import platform
 import shutil
+import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -27,7 +28,9 @@ from typing import IO, Any, NamedTuple
 
 import jax
 import numpy as np
-import tensorboardX
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto.event_pb2 import Event
+from tensorboardX.proto.summary_pb2 import Summary
 
 from afga_jax.runs.summary import summarise
 
@@ -85,7 +88,7 @@ class Record:
         self.folder = Path(folder)
         self.lines: list[Line] = []
         self._metrics: IO[str] | None = None
-        self._writers: dict[int, tensorboardX.SummaryWriter] = {}
+        self._writers: dict[int, EventsWriter] = {}
 
     def __enter__(self) -> "Record":
         return self
@@ -159,6 +162,11 @@ class Record:
         """Returns when all lines are on the disk, for a checkpoint to rely on."""
         if self._metrics is not None:
             os.fsync(self._metrics.fileno())
+        for seed, writer in self._writers.items():
+            try:
+                writer.flush()
+            except OSError as error:
+                raise _of_file(error, self.folder / _EVENTS / f"seed_{seed}") from error
 
     def summarise(self, summary: dict[str, Any]) -> None:
         """Writes `summary.json`, with the checksum of the metrics it was made of."""
@@ -185,13 +193,25 @@ class Record:
         return _read_metrics(self.folder / _METRICS)
 
     def _events(self, row: Row) -> None:
-        seed = row["seed"]
-        if seed not in self._writers:
-            folder = self.folder / _EVENTS / f"seed_{seed}"
-            self._writers[seed] = tensorboardX.SummaryWriter(str(folder))
-        for name, value in row.items():
-            if name not in ("seed", "round") and value is not None:
-                self._writers[seed].add_scalar(name, value, row["round"])
+        # Without the thread of tensorboardX's own writer: where the disk is full, it
+        # dies, and whoever writes waits for it for ever.
+        folder = self.folder / _EVENTS / f"seed_{row['seed']}"
+        values = {k: v for k, v in row.items() if k not in ("seed", "round")}
+        summary = Summary(
+            value=[
+                Summary.Value(tag=name, simple_value=value)
+                for name, value in values.items()
+                if value is not None
+            ]
+        )
+        event = Event(step=row["round"], wall_time=time.time(), summary=summary)
+        try:
+            if row["seed"] not in self._writers:
+                folder.mkdir(parents=True, exist_ok=True)
+                self._writers[row["seed"]] = EventsWriter(str(folder / "events"))
+            self._writers[row["seed"]].write_event(event)
+        except OSError as error:
+            raise _of_file(error, folder) from error
 
 
 def plain(rows: Iterable[Row]) -> list[Row]:
