@@ -196,11 +196,11 @@ def _get(url: str, file: "_Limited", timeout: float) -> None:
     import requests
 
     # Some servers would compress a .gz once more, and the sums are of the file.
-    asked = {"headers": {"Accept-Encoding": "identity"}, "timeout": timeout}
+    headers = {"Accept-Encoding": "identity"}
     try:
         with (
             requests.Session() as session,
-            session.get(url, stream=True, **asked) as response,
+            session.get(url, stream=True, headers=headers, timeout=timeout) as response,
         ):
             response.raise_for_status()
             for chunk in response.iter_content(_CHUNK):

@@ -155,8 +155,8 @@ def _partition(workload: Workload) -> dict[str, Any] | None:
 
 def _check_measured(config: Config, workload: Workload) -> None:
     """Refuses what is to be measured, or waited for, where it does not exist."""
-    asked = ("per_client", "target", "stop_at_target")
-    asked = [name for name in asked if getattr(config, name)]
+    names = ("per_client", "target", "stop_at_target")
+    asked = [name for name in names if getattr(config, name)]
     if not asked:
         return
     model = jax.eval_shape(workload.task.init, jax.random.key(0))
