@@ -144,7 +144,7 @@ class Record:
                 self.lines.append(noted(row, line))
                 self._events(row)
         except OSError as error:
-            raise _of_file(error, self.folder / _METRICS) from error
+            raise _of_file(error, self.folder / _METRICS) from None
         return rows
 
     def write_clients(self, arrays: Mapping[str, Any]) -> None:
@@ -166,7 +166,7 @@ class Record:
             try:
                 writer.flush()
             except OSError as error:
-                raise _of_file(error, self.folder / _EVENTS / f"seed_{seed}") from error
+                raise _of_file(error, self.folder / _EVENTS / f"seed_{seed}") from None
 
     def summarise(self, summary: dict[str, Any]) -> None:
         """Writes `summary.json`, with the checksum of the metrics it was made of."""
@@ -211,7 +211,7 @@ class Record:
                 self._writers[row["seed"]] = EventsWriter(str(folder / "events"))
             self._writers[row["seed"]].write_event(event)
         except OSError as error:
-            raise _of_file(error, folder) from error
+            raise _of_file(error, folder) from None
 
 
 def plain(rows: Iterable[Row]) -> list[Row]:
@@ -310,13 +310,15 @@ def write_bytes(path: Path, content: bytes) -> None:
     except BaseException as error:
         unfinished.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise _of_file(error, path) from error
+            raise _of_file(error, path) from None
         raise
 
 
 def _of_file(error: OSError, path: Path) -> OSError:
     """The same error with a path: Python leaves it out where a file is full."""
-    return OSError(error.errno, error.strerror, error.filename or str(path))
+    if error.errno is None or error.filename:
+        return error
+    return OSError(error.errno, error.strerror, str(path))
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:
