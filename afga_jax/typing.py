@@ -40,11 +40,15 @@ class Task(NamedTuple):
         means over the batch. Padding (`batch.mask`) must not count.
       predict: `(params, stats, inputs) -> outputs`, the trained model's answers such as
         logits; None: the task has no model to ask, only its parameters.
+      check: `(inputs, targets) -> None`, which raises a ValueError for samples that the
+        loss cannot take, looking at all of them before anything compiles; None: any
+        samples are taken.
     """
 
     init: Callable[[Array], tuple[PyTree, PyTree]]
     loss: Callable[[PyTree, PyTree, Batch, Array, bool], tuple[Array, tuple]]
     predict: Callable[[PyTree, PyTree, PyTree], PyTree] | None = None
+    check: Callable[[PyTree, PyTree], None] | None = None
 
 
 def check_task(task: Task) -> None:

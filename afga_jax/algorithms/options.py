@@ -88,7 +88,7 @@ class Options:
     participation: float = field(default=0.1, metadata={"above": 0, "at_most": 1})
     num_clusters: int = _whole(1)
     clustering: str | Sequence | Clustering = "equal"
-    clustering_seed: int = _whole(0, at_least=0)
+    clustering_seed: int = _whole(0, at_least=0, at_most=2**31 - 1)
     local_steps: int = _whole(24, at_most=MAX_STEPS, fix="take at least one local step")
     client_steps: Sequence[int] | None = None
     resample: bool | None = None

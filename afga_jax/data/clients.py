@@ -24,7 +24,7 @@ from afga_jax.data.partition.assignment import (
     check_client,
     in_blocks,
 )
-from afga_jax.typing import Array, Batch, PyTree
+from afga_jax.typing import Array, Batch, PyTree, Task
 
 # Images that are normalised at a time.
 _CHUNK = 100
@@ -82,6 +82,17 @@ class Clients:
         batch = self.source.take(self.indices(client))
         real = jnp.arange(self.assignment.capacity) < self.assignment.size(client)
         return batch._replace(mask=real.astype(jnp.float32))
+
+    def check(self, task: Task) -> None:
+        """Refuses samples that a task cannot take, where it has a check.
+
+        What a data set's loader or a problem made was checked there.
+        """
+        given = self.source
+        if task.check is None or not isinstance(given, samples.Arrays):
+            return
+        if not any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(given)):
+            task.check(given.inputs, given.targets)
 
     @property
     def separable(self) -> bool:
@@ -156,8 +167,9 @@ def from_arrays(
     """One's own samples, as they are.
 
     Args:
-      inputs: What the model sees, a tree of arrays `[samples, ...]`.
-      targets: What it should answer, a tree of arrays `[samples, ...]`.
+      inputs: What the model sees, a tree of arrays `[samples, ...]` of finite numbers.
+      targets: What it should answer, a tree of arrays `[samples, ...]` of finite
+        numbers. Labels past a classifier's classes are refused when training starts.
       assignment: Who holds which samples, from `partition` or as a list of the indices
         of each client's samples.
       batch_size: Number of samples per batch.
@@ -174,6 +186,9 @@ def from_arrays(
       >>> data.batch(jax.random.key(0), 1).inputs.shape, data.sizes.tolist()
       ((8, 4), [2, 2])
     """
+    for name, tree in (("inputs", inputs), ("targets", targets)):
+        for leaf in jax.tree.leaves(tree):
+            _check_numbers(name, leaf)
     lengths = {len(leaf) for leaf in jax.tree.leaves((inputs, targets))}
     if len(lengths) != 1:
         raise ValueError(
@@ -182,6 +197,28 @@ def from_arrays(
         )
     source = samples.Arrays(inputs, targets)
     return client_data(source, assignment, batch_size=batch_size)
+
+
+def _check_numbers(name: str, leaf: Any) -> None:
+    """Refuses what is no array of finite numbers with a leading axis of samples."""
+    if isinstance(leaf, jax.core.Tracer):
+        return
+    array = np.asarray(leaf)
+    number = jnp.issubdtype(array.dtype, jnp.number) or array.dtype == bool
+    if not number or not array.ndim:
+        what = f"an array of {array.dtype}" if array.ndim else repr(leaf)[:40]
+        raise ValueError(
+            f"{name} hold {what}, but they must be arrays of numbers, [samples, ...]: "
+            "convert them, for example with numpy.stack."
+        )
+    if jnp.issubdtype(array.dtype, jnp.inexact):
+        finite = np.isfinite(array).reshape(len(array), -1).all(axis=1)
+        if not finite.all():
+            raise ValueError(
+                f"{name} of sample {int(finite.argmin())} are NaN or infinite, as in "
+                f"{int((~finite).sum())} of {len(array)} samples: repair them, or "
+                "leave these samples out."
+            )
 
 
 def from_dataset(

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from afga_jax import checks
+from afga_jax.data.dataset import check_labels
 from afga_jax.models import plain_layers
 from afga_jax.models.adapters import Network, network_of
 from afga_jax.models.losses import LOSSES, PerSample, mean
@@ -110,7 +111,21 @@ def classifier(
     >>> params["head"]["kernel"].shape, stats
     ((100, 3), ())
     """
-    return task(model, input_shape=input_shape, input_dtype=input_dtype)
+    built = task(model, input_shape=input_shape, input_dtype=input_dtype)
+
+    def check(inputs, targets):
+        shape = jnp.shape(inputs)[1:]
+        if shape != tuple(input_shape):
+            raise ValueError(
+                f"a sample has the shape {shape}, but the task was made for "
+                f"input_shape = {tuple(input_shape)}: make them alike."
+            )
+        sample = jax.ShapeDtypeStruct((1, *input_shape), jnp.dtype(input_dtype))
+        start = jax.eval_shape(built.init, jax.random.key(0))
+        logits = jax.eval_shape(built.predict, *start, sample)
+        check_labels(targets, logits.shape[-1], "targets")
+
+    return built._replace(check=check)
 
 
 def next_character(model: Any, length: int = 80) -> Task:

@@ -114,6 +114,7 @@ def similar(histograms: np.ndarray, num_clusters: int, *, seed: int = 0) -> Clus
             "[num_clients, classes]: count each client's labels."
         )
     _check_clusters(len(histograms), num_clusters)
+    checks.integer("seed", seed, at_least=0, at_most=2**32 - 1)
     totals = histograms.sum(1, keepdims=True)
     if (totals <= 0).any():
         raise ValueError(

@@ -10,6 +10,7 @@ it, and what its owner adds.
 import importlib.metadata
 import json
 import os
+import re
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -72,17 +73,26 @@ class Checkpoints:
         """
         leaves = jax.tree.map(_on_host, tree)
         own = {"format": FORMAT, "version": _version(), "round": step}
-        for number in self._damaged:
-            self._manager().delete(number)
-        self._damaged = []
         args = _orbax().args
         content = {
             "state": args.StandardSave(leaves),
             "about": args.JsonSave({**own, **(about or {})}),
         }
-        self._manager().save(step, args=args.Composite(**content))
-        if jax.process_index() == 0:
-            _write_checksums(self._path(step))
+        try:
+            for number in self._damaged:
+                self._manager().delete(number)
+            self._damaged = []
+            self._manager().save(step, args=args.Composite(**content))
+            if jax.process_index() == 0:
+                _write_checksums(self._path(step))
+        except jax.errors.JaxRuntimeError:
+            raise
+        except Exception as error:  # of many kinds, by what Orbax was doing
+            raise CheckpointError(
+                f"the state of round {step} cannot be saved in {self.folder} "
+                f"({_reason(error)}): make room, or make it writable, and resume; the "
+                "states before are whole."
+            ) from error
 
     def restore(
         self, like: PyTree | None = None, accept: Accept | None = None
@@ -112,8 +122,7 @@ class Checkpoints:
             except CheckpointError:
                 raise
             except Exception as error:  # whatever Orbax runs into in half a file
-                reason = " ".join(str(error).split())[:200]
-                damaged[step] = reason or type(error).__name__
+                damaged[step] = _reason(error)
                 continue
             self._check_own(step, about)
             if accept is not None:
@@ -207,6 +216,13 @@ def check_shapes(wanted: PyTree, actual: PyTree) -> None:
             )
 
     jax.tree.map(check, wanted, actual)
+
+
+def _reason(error: Exception) -> str:
+    """One line of an error; of what the system refused, just that."""
+    if code := re.search(r"os_error_code='(\d+)'", str(error)):
+        return os.strerror(int(code[1]))
+    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def _version() -> str:

@@ -7,13 +7,21 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import jax
 from absl import logging
 
+from afga_jax.runs import processes
+
+#: What a user, a disk, a server or too little memory can cause.
+_KNOWN = (ValueError, OSError, MemoryError, jax.errors.JaxRuntimeError)
+
+_PACKAGE = Path(__file__).parents[1]
+
 
 class Interrupted(Exception):
-    """Ctrl-C or SIGTERM; the run's state is saved."""
+    """Ctrl-C or SIGTERM; the run's state is saved. The text says how to go on."""
 
 
 class UsageError(ValueError):
@@ -23,11 +31,13 @@ class UsageError(ValueError):
 def execute(
     command: Callable[[Sequence[str]], int], arguments: Sequence[str] | None = None
 ) -> int:
-    """Runs a command; a user's mistake is one line.
+    """Runs a command; whatever is not the program's own fault ends in one line.
 
     Args:
-      command: Takes the arguments, the program's name first; returns the exit code.
-      arguments: None: the command line's.
+      command: Function from the arguments, the program's name first, to the exit code.
+        How to go on may be the text of the `Interrupted` or `KeyboardInterrupt` that it
+        raises.
+      arguments: Words of the command line; None: those of this program.
 
     Returns:
       The exit code: 0 done; 1 an error, said in one line; 2 the flags were not
@@ -37,12 +47,49 @@ def execute(
     plain_notes()
     try:
         return command(arguments)
-    except (Interrupted, KeyboardInterrupt):
-        say("stopped; the same command goes on.")
+    except (Interrupted, KeyboardInterrupt) as stop:
+        at_once = " at once" if isinstance(stop, KeyboardInterrupt) else ""
+        if at_once or processes.is_first():
+            say(f"stopped{at_once}; {str(stop) or 'the same command goes on.'}")
         return 130
-    except (ValueError, OSError, jax.errors.JaxRuntimeError) as error:
-        say(as_started(f"error: {' '.join(str(error).split())}", arguments[0]))
+    except _KNOWN as error:
+        line = as_started(f"error: {reason(error)}", arguments[0])
+        if processes.are_several():
+            processes.leave(1, line)
+        say(line)
         return 2 if isinstance(error, UsageError) else 1
+
+
+def reason(error: BaseException) -> str:
+    """What an error says, in one line; of a file, which one.
+
+    >>> reason(OSError(28, "No space left on device", "run/metrics.jsonl"))
+    'No space left on device: run/metrics.jsonl'
+    """
+    if isinstance(error, OSError) and error.strerror and not error.filename2:
+        of_file = f": {error.filename}" if error.filename else ""
+        return f"{error.strerror}{of_file}"
+    text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, MemoryError):
+        return f"there is too little memory ({text}): take fewer clients or samples."
+    return text
+
+
+@contextlib.contextmanager
+def ending(*, own: bool) -> Iterator[None]:
+    """Ends a failed program at once: its reason stays the last line.
+
+    Threads of libraries would otherwise report, after it, that they were cut off.
+
+    Args:
+      own: Whether this process is the command's own, so that nobody else needs it.
+    """
+    try:
+        yield
+    except SystemExit as end:
+        if own and isinstance(end.code, int) and end.code:
+            processes.leave(end.code)
+        raise
 
 
 def as_started(text: str, program: str) -> str:
@@ -61,9 +108,17 @@ def as_started(text: str, program: str) -> str:
 
 def plain_notes() -> None:
     """Notes read like a command's other lines; what libraries log is not for users."""
+    if not standard_logging.getLogger().handlers:
+        logging.use_absl_handler()  # before a library sets up another
     logging.set_verbosity(logging.WARNING)
+    logging.get_absl_logger().addFilter(_is_ours)
+    standard_logging.getLogger("asyncio").setLevel(standard_logging.CRITICAL)
     plain = standard_logging.Formatter("note: %(message)s")
     logging.get_absl_handler().setFormatter(plain)
+
+
+def _is_ours(entry: standard_logging.LogRecord) -> bool:
+    return Path(entry.pathname).is_relative_to(_PACKAGE)
 
 
 def say(text: str) -> None:

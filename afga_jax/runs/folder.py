@@ -7,9 +7,9 @@ belong to it: what was exchanged, edited or lost does not go on unnoticed.
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,11 @@ def existing(out: Path, resume: bool) -> Run | None:
             f"{run.config.get('rounds')}: resume to go on with it, or choose another "
             "folder."
         )
+    if run.identity is None:
+        raise ValueError(
+            f"{out / 'config.json'} is of an older format, so its run cannot go on: "
+            "use the version that began it, or start a new run elsewhere."
+        )
     return run
 
 
@@ -76,15 +81,15 @@ def identity(config: Config, data: int) -> str:
       data: Checksum of the data (`experiment.checksum`).
 
     Returns:
-      Two halves with a dash between: of the settings, and of the data.
+      The SHA-256 of both, as canonical JSON.
     """
     kept = config.to_dict()
     for name in (*neutral(), *_STOPPING):
         del kept[name]
     if config.lr_schedule == "constant":
         del kept["rounds"]
-    settings = zlib.crc32(json.dumps(kept, sort_keys=True).encode())
-    return f"{settings:08x}-{data:08x}"
+    content = json.dumps({"settings": kept, "data": data}, sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def check_begun(before: Run, config: Config, own: str, out: Path) -> None:
@@ -96,22 +101,13 @@ def check_begun(before: Run, config: Config, own: str, out: Path) -> None:
       own: Identity by these settings and the data that are there now.
       out: The run's folder.
     """
-    begun = Config.from_dict(before.config)
-    check_same(begun, config, out)
-    data = own.partition("-")[2]
-    written = before.identity or ""
-    if written == own:
-        return
-    if not written:
-        reason, fix = "an older format, without identity", "use the version it is of"
-    elif identity(begun, int(data, 16)).partition("-")[0] != written.partition("-")[0]:
-        reason, fix = "settings that were changed since", "restore them"
-    else:
-        reason, fix = "another data set than what is there now", "restore the data"
-    raise ValueError(
-        f"{out / 'config.json'} has {reason}, so its run cannot go on: {fix}, or start "
-        "a new run elsewhere."
-    )
+    check_same(Config.from_dict(before.config), config, out)
+    if before.identity != own:
+        raise ValueError(
+            f"{out / 'config.json'} is of a run on another data set than what is there "
+            "now, so the run cannot go on: restore the data, or start a new run "
+            "elsewhere."
+        )
 
 
 def check_state(

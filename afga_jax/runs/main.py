@@ -78,7 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         hint = did_you_mean(name, COMMANDS, "afga --help lists all.")
         print(f"error: {name!r} is not a command; {hint}", file=sys.stderr)
         sys.exit(2)
-    start(name, [f"afga {name}", *rest])
+    with _ending(own=arguments is None):
+        start(name, [f"afga {name}", *rest])
 
 
 def start(name: str, arguments: Sequence[str] | None = None) -> None:
@@ -89,15 +90,24 @@ def start(name: str, arguments: Sequence[str] | None = None) -> None:
       arguments: With the way it was started first, which hints to the user repeat;
         None: the command line's, of `python -m experiments.NAME`.
     """
-    arguments = arguments or [f"python -m experiments.{name}", *sys.argv[1:]]
-    command = COMMANDS[name]
-    if command.dataset is None:
-        importlib.import_module(f"afga_jax.runs.commands.{name}").main(arguments)
-        return
-    from afga_jax.runs import runner
+    own = arguments is None
+    words = arguments or [f"python -m experiments.{name}", *sys.argv[1:]]
+    about, dataset, examples = COMMANDS[name]
+    with _ending(own=own):
+        if dataset is None:
+            importlib.import_module(f"afga_jax.runs.commands.{name}").main(words)
+            return
+        from afga_jax.runs import runner
 
-    lines = [f"    {arguments[0]} {example}" for example in command.examples]
-    runner.main(command.dataset, "\n".join([command.about, "", *lines]), arguments)
+        lines = [f"    {words[0]} {example}" for example in examples]
+        runner.main(dataset, "\n".join([about, "", *lines]), words)
+
+
+def _ending(*, own: bool):
+    # Imported late: the list of commands should not wait for it.
+    from afga_jax.runs import command
+
+    return command.ending(own=own)
 
 
 def _listing() -> str:

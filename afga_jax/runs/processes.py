@@ -6,6 +6,7 @@ depends on a clock or on signals is agreed on before anybody acts on it, since d
 that do not do the same wait for each other for ever.
 """
 
+import contextlib
 import os
 import sys
 import threading
@@ -117,11 +118,13 @@ def lost(reason: str, command: str) -> str:
     )
 
 
-def leave(code: int, message: str) -> None:
-    """Ends a process whose fellows are gone; an orderly end would wait for them."""
-    print(message, file=sys.stderr)
-    sys.stdout.flush()
-    sys.stderr.flush()
+def leave(code: int, message: str | None = None) -> None:
+    """Ends the process at once; an orderly end would wait for threads and fellows."""
+    with contextlib.suppress(OSError, ValueError):  # nobody may read them any more
+        if message is not None:
+            print(message, file=sys.stderr)
+        sys.stderr.flush()
+        sys.stdout.flush()
     os._exit(code)
 
 

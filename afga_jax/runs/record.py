@@ -7,9 +7,12 @@
     checkpoints/    the newest states (`runs.checkpoint`)
     summary.json    the result, once there is one
 
-`metrics.jsonl` is the truth; the events for TensorBoard are written from it.
+`metrics.jsonl` is the truth; the events for TensorBoard are written from it. The two
+JSON files carry checksums, of `config.json` itself and of the metrics that a summary
+was made of: who edits one of them is told so when it is read.
 """
 
+import contextlib
 import importlib.metadata
 import io
 import json
@@ -17,6 +20,7 @@ import math
 import os
 import platform
 import shutil
+import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -24,7 +28,11 @@ from typing import IO, Any, NamedTuple
 
 import jax
 import numpy as np
-import tensorboardX
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto.event_pb2 import Event
+from tensorboardX.proto.summary_pb2 import Summary
+
+from afga_jax.runs.summary import summarise
 
 Row = dict[str, Any]
 
@@ -35,6 +43,9 @@ _CONFIG, _METRICS, _SUMMARY = "config.json", "metrics.jsonl", "summary.json"
 _EVENTS, _CLIENTS = "tensorboard", "clients.npz"
 #: Folder of the newest states.
 STATES = "checkpoints"
+_NUMBER = int | float | None
+# What a summary says beside what the metrics give.
+_SUMMARISED = {"rounds": int, "wall_seconds": int | float, "finished": bool}
 _PACKAGES = ("afga-jax", "jax", "jaxlib", "flax", "optax", "numpy", "orbax-checkpoint")
 
 
@@ -46,12 +57,13 @@ class Run(NamedTuple):
     """What is known of a run.
 
     Attributes:
-      config: The settings, all of them.
+      config: Values of all settings by their names.
       metrics: A dictionary for each seed at each evaluated round.
-      summary: The result; None: there is none yet.
-      facts: About the data, the model and the theory's conditions.
-      folder: The run's folder; None: the run is in memory only.
-      identity: Names the settings that may not change and the data (`runs.folder`).
+      summary: The result of the run; None: there is none yet.
+      facts: Facts about the data, the model and the theory's conditions.
+      folder: Folder of the run; None: the run is in memory only.
+      identity: Name of the settings that may not change and of the data
+        (`runs.folder`); None: the run is of an older format, and cannot go on.
     """
 
     config: dict[str, Any]
@@ -66,17 +78,17 @@ class Record:
     """Writes a run's files; `with` closes them.
 
     Args:
-      folder: The run's folder, which the first file creates.
+      folder: Folder of the run, which the first file creates.
 
     Attributes:
-      lines: What a state notes of each line of the metrics.
+      lines: Round and checksum of every line of the metrics so far, for the states.
     """
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
         self.lines: list[Line] = []
         self._metrics: IO[str] | None = None
-        self._writers: dict[int, tensorboardX.SummaryWriter] = {}
+        self._writers: dict[int, EventsWriter] = {}
 
     def __enter__(self) -> "Record":
         return self
@@ -90,7 +102,9 @@ class Record:
         What an earlier program wrote there beside these stays.
         """
         before = _read_json(self.folder / _CONFIG) or {}
+        before.pop("checksum", None)
         content = {**before, "config": config, "versions": versions(), **more}
+        content["checksum"] = _checksum(content)
         self.folder.mkdir(parents=True, exist_ok=True)
         write_json(self.folder / _CONFIG, content)
 
@@ -104,17 +118,14 @@ class Record:
           The lines that stay.
         """
         self.close()
-        pairs = [
-            (row, line)
-            for row, line in _read_metrics(self.folder / _METRICS)
-            if keep(row)
-        ]
+        pairs = [(row, line) for row, line in self._read() if keep(row)]
         kept = [row for row, _ in pairs]
         text = "".join(line + "\n" for _, line in pairs)
+        # First: a summary belongs to the metrics that it was made of.
+        (self.folder / _SUMMARY).unlink(missing_ok=True)
         write_text(self.folder / _METRICS, text)
         self.lines = [noted(row, line) for row, line in pairs]
         shutil.rmtree(self.folder / _EVENTS, ignore_errors=True)
-        (self.folder / _SUMMARY).unlink(missing_ok=True)
         for row in kept:
             self._events(row)
         return kept
@@ -125,12 +136,15 @@ class Record:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._metrics = (self.folder / _METRICS).open("a")
         rows = plain(rows)
-        for row in rows:
-            line = json.dumps(row)
-            self._metrics.write(line + "\n")
-            self.lines.append(noted(row, line))
-            self._events(row)
-        self._metrics.flush()
+        lines = [json.dumps(row) for row in rows]
+        try:
+            self._metrics.write("".join(line + "\n" for line in lines))
+            self._metrics.flush()
+            for row, line in zip(rows, lines, strict=True):
+                self.lines.append(noted(row, line))
+                self._events(row)
+        except OSError as error:
+            raise _of_file(error, self.folder / _METRICS) from None
         return rows
 
     def write_clients(self, arrays: Mapping[str, Any]) -> None:
@@ -148,10 +162,16 @@ class Record:
         """Returns when all lines are on the disk, for a checkpoint to rely on."""
         if self._metrics is not None:
             os.fsync(self._metrics.fileno())
+        for seed, writer in self._writers.items():
+            try:
+                writer.flush()
+            except OSError as error:
+                raise _of_file(error, self.folder / _EVENTS / f"seed_{seed}") from None
 
     def summarise(self, summary: dict[str, Any]) -> None:
-        """Writes `summary.json`."""
-        write_json(self.folder / _SUMMARY, summary)
+        """Writes `summary.json`, with the checksum of the metrics it was made of."""
+        metrics = _checksum_of_lines(line for _, line in self._read())
+        write_json(self.folder / _SUMMARY, {**summary, "metrics": metrics})
 
     def discard(self) -> None:
         """Removes what was written; for a run that fails before its first round."""
@@ -162,20 +182,36 @@ class Record:
 
     def close(self) -> None:
         """Closes all files; `write` opens them again."""
-        if self._metrics is not None:
-            self._metrics.close()
-        for writer in self._writers.values():
-            writer.close()
+        files = [self._metrics, *self._writers.values()]
         self._metrics, self._writers = None, {}
+        for file in files:
+            with contextlib.suppress(OSError):  # a full disk, which was said before
+                if file is not None:
+                    file.close()
+
+    def _read(self) -> list[tuple[Row, str]]:
+        return _read_metrics(self.folder / _METRICS)
 
     def _events(self, row: Row) -> None:
-        seed = row["seed"]
-        if seed not in self._writers:
-            folder = self.folder / _EVENTS / f"seed_{seed}"
-            self._writers[seed] = tensorboardX.SummaryWriter(str(folder))
-        for name, value in row.items():
-            if name not in ("seed", "round") and value is not None:
-                self._writers[seed].add_scalar(name, value, row["round"])
+        # Without the thread of tensorboardX's own writer: where the disk is full, it
+        # dies, and whoever writes waits for it for ever.
+        folder = self.folder / _EVENTS / f"seed_{row['seed']}"
+        values = {k: v for k, v in row.items() if k not in ("seed", "round")}
+        summary = Summary(
+            value=[
+                Summary.Value(tag=name, simple_value=value)
+                for name, value in values.items()
+                if value is not None
+            ]
+        )
+        event = Event(step=row["round"], wall_time=time.time(), summary=summary)
+        try:
+            if row["seed"] not in self._writers:
+                folder.mkdir(parents=True, exist_ok=True)
+                self._writers[row["seed"]] = EventsWriter(str(folder / "events"))
+            self._writers[row["seed"]].write_event(event)
+        except OSError as error:
+            raise _of_file(error, folder) from None
 
 
 def plain(rows: Iterable[Row]) -> list[Row]:
@@ -205,17 +241,26 @@ def read(folder: str | Path) -> Run:
     if content is None or not isinstance(content.get("config"), dict):
         raise RecordError(
             f"{folder} holds no run ({_CONFIG} is missing or another program's): give "
-            "the folder that a run was told by --out."
+            "the folder of a run."
         )
     if not isinstance(content.get("facts", {}), dict):
         raise RecordError(f"{folder / _CONFIG} cannot be read: facts is no object.")
+    known = content.pop("checksum", None)
+    if known not in (None, _checksum(content)):
+        raise RecordError(
+            f"{folder / _CONFIG} was changed after the run had written it: restore it "
+            "from a copy, or start a new run elsewhere."
+        )
+    pairs, summary = _read_metrics(folder / _METRICS), _read_json(folder / _SUMMARY)
+    if summary is not None:
+        _check_summary(folder, summary, pairs)
     return Run(
         config=content["config"],
-        metrics=[row for row, _ in _read_metrics(folder / _METRICS)],
-        summary=_read_json(folder / _SUMMARY),
+        metrics=[row for row, _ in pairs],
+        summary=summary,
         facts=content.get("facts"),
         folder=folder,
-        identity=content.get("identity"),
+        identity=None if known is None else content.get("identity"),
     )
 
 
@@ -256,11 +301,24 @@ def write_text(path: Path, text: str) -> None:
 def write_bytes(path: Path, content: bytes) -> None:
     """Writes a file whole or not at all."""
     unfinished = path.with_name(f".{path.name}.tmp")
-    with unfinished.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(unfinished, path)
+    try:
+        with unfinished.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    except BaseException as error:
+        unfinished.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise _of_file(error, path) from None
+        raise
+
+
+def _of_file(error: OSError, path: Path) -> OSError:
+    """The same error with a path: Python leaves it out where a file is full."""
+    if error.errno is None or error.filename:
+        return error
+    return OSError(error.errno, error.strerror, str(path))
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:
@@ -297,10 +355,41 @@ def _is_row(row: Any) -> bool:
     if not isinstance(row, dict):
         return False
     counts = [type(row.get(name)) is int for name in ("seed", "round")]
-    numbers = [
-        value is None or isinstance(value, int | float) for value in row.values()
-    ]
-    return all(counts) and all(numbers)
+    return all(counts) and all(isinstance(x, _NUMBER) for x in row.values())
+
+
+def _check_summary(folder: Path, summary: Row, pairs: list[tuple[Row, str]]) -> None:
+    """Refuses a summary that is not what the metrics give, or of another shape."""
+    path, restore = folder / _SUMMARY, "restore both from a copy"
+    metrics = _checksum_of_lines(line for _, line in pairs)
+    if summary.pop("metrics", metrics) != metrics:
+        raise RecordError(
+            f"{folder / _METRICS} does not have the lines, as they were written, that "
+            f"{path} was made of: {restore}."
+        )
+    target = summary.get("target")
+    known = isinstance(target, _NUMBER) and all(
+        isinstance(summary.get(name), kinds) for name, kinds in _SUMMARISED.items()
+    )
+    given = summarise([row for row, _ in pairs], target=target) if known else {}
+    given.pop("rounds", None)  # also those that were not evaluated count
+    wrong = [name for name in given if (name, given[name]) not in summary.items()]
+    if wrong or not known:
+        what = f"its {wrong[0]} is another" if wrong else "it lacks entries"
+        raise RecordError(
+            f"{path} is not the summary of {folder / _METRICS} ({what}): {restore}."
+        )
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    return f"{zlib.crc32(json.dumps(content, sort_keys=True).encode()):08x}"
+
+
+def _checksum_of_lines(lines: Iterable[str]) -> str:
+    total = 0
+    for line in lines:
+        total = zlib.crc32(line.encode() + b"\n", total)
+    return f"{total:08x}"
 
 
 def _plain(value: Any) -> Any:

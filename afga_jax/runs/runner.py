@@ -11,6 +11,7 @@ stopped by Ctrl-C or SIGTERM.
 """
 
 import contextlib
+import functools
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -102,52 +103,8 @@ def main(dataset: str, usage: str = "", arguments: Sequence[str] | None = None) 
       usage: The lines above the flags on the help page.
       arguments: The words with the program's name first; None: the command line's.
     """
-    command.plain_notes()
-    arguments, values = arguments or sys.argv, flags.define()
-    try:
-        flags.parse(arguments, values, usage=usage)
-        given = flags.given(values)
-        devices.use(devices.wanted(given))
-        given = processes.join(given)
-    except ValueError as error:
-        command.say(f"error: {error}")
-        sys.exit(2)
-    sys.exit(execute(given, dataset, arguments[0]))
-
-
-def execute(given: Mapping[str, Any], dataset: str, program: str) -> int:
-    """Runs what was given by flags and talks to the user.
-
-    Args:
-      given: The user's choices by the names of `Config`.
-      dataset: The data set that is meant where none is given.
-      program: How the command was started, for the hint how to go on.
-
-    Returns:
-      The exit code.
-    """
-    again = f"{program} --resume"
-    try:
-        config, out, about = _wanted(given, dataset)
-        again += f" --out={shlex.quote(str(out))}"
-        keep_programs(config)
-        run(config, out, resume=config.resume, display=_display(), about=about)
-    except Interrupted:
-        if processes.is_first():
-            command.say(f"stopped; go on with: {again}")
-        return 130
-    except KeyboardInterrupt:
-        command.say(f"stopped at once; go on with: {again}")
-        return 130
-    except (ValueError, OSError, jax.errors.JaxRuntimeError) as error:
-        reason = " ".join(str(error).split())
-        if processes.are_several():
-            if isinstance(error, jax.errors.JaxRuntimeError):
-                reason = processes.lost(reason, again)
-            processes.leave(1, f"error: {reason}")
-        command.say(command.as_started(f"error: {reason}", program))
-        return 1
-    return 0
+    train = functools.partial(_train, dataset, usage)
+    sys.exit(command.execute(train, arguments))
 
 
 def keep_programs(config: Config) -> None:
@@ -158,6 +115,31 @@ def keep_programs(config: Config) -> None:
     jax.config.update("jax_compilation_cache_dir", str(cache))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def _train(dataset: str, usage: str, arguments: Sequence[str]) -> int:
+    """The command; returns its exit code."""
+    values = flags.define()
+    try:
+        flags.parse(arguments, values, usage=usage)
+        given = flags.given(values)
+        devices.use(devices.wanted(given))
+        given = processes.join(given)
+    except ValueError as error:
+        raise command.UsageError(str(error)) from error
+    again = f"{arguments[0]} --resume"
+    try:
+        config, out, about = _wanted(given, dataset)
+        again += f" --out={shlex.quote(str(out))}"
+        keep_programs(config)
+        run(config, out, resume=config.resume, display=_display(), about=about)
+    except (Interrupted, KeyboardInterrupt) as stop:
+        raise type(stop)(f"go on with: {again}") from stop
+    except jax.errors.JaxRuntimeError as error:
+        if processes.are_several():
+            raise ValueError(processes.lost(command.reason(error), again)) from error
+        raise
+    return 0
 
 
 def _wanted(given: Mapping[str, Any], dataset: str) -> tuple[Config, Path, dict]:
@@ -185,7 +167,7 @@ def _run(training: Training, writer: Record, display: Display, about, before) ->
     config, facts = training.config, training.programs.experiment.facts
     states, new = Checkpoints(writer.folder / record.STATES), before is None
     try:
-        choice = devices.fitting(training)
+        choice = devices.fitting(training, display.note)
         training.go_on(states, before, writer.folder)
         display.begin(config, facts, writer.folder, training.done)
         display.say(f"{choice}; {choice.run}")

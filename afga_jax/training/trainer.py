@@ -15,6 +15,7 @@ import numpy as np
 
 from afga_jax import checks, keys
 from afga_jax.algorithms import FederatedAlgorithm
+from afga_jax.data.clients import Clients
 from afga_jax.mesh import CLIENTS, blocks_of, make_mesh
 from afga_jax.population.sampling import Plan
 from afga_jax.recipe import FederatedState, RoundInfo
@@ -177,6 +178,8 @@ class Trainer:
                 check_clients(data, self.algorithm)
                 data = self._prepared(data)
             algorithm, mesh = self.algorithm, self.execution.mesh
+            if isinstance(data, Clients):
+                data.check(algorithm.task)
             chosen = engine_choice.choose(algorithm, key, self.execution, data)
             self.choice, self._planner = chosen
             if mesh is not None:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from afga_jax import data
+import afga_jax
+from afga_jax import data, models
 from afga_jax.data import partition, samples
 from afga_jax.data.partition.assignment import members, ranges, stored
 from afga_jax.data.samples import Arrays, Images, Windows
@@ -69,7 +70,8 @@ class TestEveryAssignment:
         for client in range(held.num_clients):
             poisoned = np.full(NUM_SAMPLES, np.nan, np.float32)
             poisoned[members(held, client)] = 1
-            clients = data.from_arrays(poisoned, LABELS, held, batch_size=MANY)
+            source = Arrays(poisoned, LABELS)  # `from_arrays` would refuse it
+            clients = data.client_data(source, held, batch_size=MANY)
             batch = draw(clients, jax.random.key(client), client)
             assert np.isfinite(batch.inputs).all()
             assert np.isfinite(whole(clients, client).inputs).all()
@@ -375,3 +377,42 @@ class TestBelow:
         counts = np.bincount(samples.below(bits, 9), minlength=9)
         # Five standard deviations of a count of mean 10,000.
         np.testing.assert_allclose(counts, 10_000, rtol=0, atol=500)
+
+
+class TestOwnArrays:
+    HELD = partition.by_client(np.array([0, 0, 1, 1]))
+    INPUTS, LABELS = np.eye(4, dtype=np.float32), np.array([0, 1, 1, 3])
+
+    @pytest.mark.parametrize(
+        ("inputs", "message"),
+        [
+            (
+                INPUTS + np.array([[1.0], [1], [np.nan], [np.inf]]),
+                "of sample 2 are NaN",
+            ),
+            (np.array(["a", "b", "c", "d"]), "hold an array of <U1, but"),
+            (["a", "b", "c", "d"], "inputs hold 'a', but they must be arrays"),
+            (np.array([None] * 4), "hold an array of object, but"),
+            ([[1.0, 2.0]] * 4, "inputs hold 1.0, but they must be arrays"),
+        ],
+    )
+    def test_what_is_no_array_of_finite_numbers(self, inputs, message):
+        with pytest.raises(ValueError, match=message):
+            data.from_arrays(inputs, self.LABELS, self.HELD, batch_size=2)
+
+    @pytest.mark.parametrize(
+        ("labels", "input_shape", "message"),
+        [
+            (np.array([0, 1, 1000, 3]), (4,), r"label 1000 of sample 2 .* \[0, 4\)"),
+            (np.array([0, 1, -1, 3]), (4,), "label -1 of sample 2"),
+            (LABELS.astype(float), (4,), "give one integer per sample"),
+            (LABELS, (5,), r"shape \(4,\), but .* input_shape = \(5,\)"),
+        ],
+    )
+    def test_what_the_task_cannot_take(self, labels, input_shape, message):
+        model = models.create("mlp", num_classes=4)
+        task = models.classifier(model, input_shape)
+        algorithm = afga_jax.build("fedavg", task, num_clients=2, active=1)
+        clients = data.from_arrays(self.INPUTS, labels, self.HELD, batch_size=2)
+        with pytest.raises(ValueError, match=message):
+            afga_jax.fit(algorithm, clients, key=jax.random.key(0), rounds=1)

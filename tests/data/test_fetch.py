@@ -1,5 +1,6 @@
 """Downloads from a server on this machine: what arrives, is refused, is left."""
 
+import gc
 import io
 import socket
 import sys
@@ -328,3 +329,81 @@ def test_shakespeare_of_another_edition_is_refused(server, access, monkeypatch):
     with pytest.raises(DataError, match=r"sha256 of its plays is .*, registered is"):
         sources.load_roles(access)
     assert list(access.cache_dir.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("location", "message"),
+    [
+        ("http://[", "it leads to no address"),
+        ("http://.x/", "it leads to no address"),
+        ("http://h\xf6st.\xff/", "it leads to no address|nobody answers"),
+    ],
+)
+# requests leaves the connection that sent such a redirect to the garbage collector.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_redirects_that_lead_nowhere(location, message, server, tmp_path, pauses):
+    def handle(handler):
+        handler.send_response(302)
+        handler._headers_buffer.append(f"Location: {location}\r\n".encode("latin-1"))
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+
+    file = original(server, bytes(10))
+    server.files["/set/file.bin"] = handle
+    with pytest.raises(DataError, match=message):
+        fetch.download("set", file, tmp_path, attempts=2)
+    gc.collect()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_length_that_is_no_number_does_not_matter(server, tmp_path):
+    def handle(handler):
+        handler.send_response(200)
+        handler.send_header("Content-Length", "abc")
+        handler.end_headers()
+        handler.wfile.write(bytes(10))
+
+    file = original(server, bytes(10))
+    server.files["/set/file.bin"] = handle
+    path = fetch.download("set", file, tmp_path, attempts=2)
+    assert path.read_bytes() == bytes(10)
+
+
+@pytest.mark.parametrize("part", ["header", "content"])
+def test_a_server_that_drips_is_given_up(part, server, tmp_path, pauses):
+    over = threading.Event()
+
+    def handle(handler):
+        handler.wfile.write(b"HTTP/1.0 200 OK\r\n")
+        if part == "content":
+            handler.wfile.write(b"Content-Length: 100000\r\n\r\n")
+        while not over.wait(0.05):
+            handler.wfile.write(b"ab")
+            handler.wfile.flush()
+
+    file = original(server, bytes(100_000))
+    server.files["/set/file.bin"] = handle
+    try:
+        with pytest.raises(DataError, match="less than 16,384 bytes came within"):
+            fetch.download("set", file, tmp_path, timeout=0.2, attempts=2)
+    finally:
+        over.set()
+    assert len(server.requests) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_does_not_speak_http(server, tmp_path, pauses):
+    file = original(server, bytes(10))
+    server.files["/set/file.bin"] = lambda handler: handler.wfile.write(b"220 hi\r\n")
+    with pytest.raises(DataError, match="does not speak HTTP"):
+        fetch.download("set", file, tmp_path, attempts=2)
+
+
+def test_an_unwritable_cache_is_said_with_its_remedy(access, server, monkeypatch):
+    files = loopback.originals_of("mnist", loopback.arrays_of("mnist"))
+    loopback.register({"mnist": server.stand_in("mnist", files)}, monkeypatch.setattr)
+    access.cache_dir.write_text("a file in the way")
+    with pytest.raises(DataError, match=r"cannot be written.*AFGA_CACHE_DIR") as caught:
+        sources.load("mnist", access)
+    assert "load(" not in str(caught.value)
+    assert server.requests == []

@@ -7,6 +7,7 @@ import pytest
 from afga_jax.runs import record
 from afga_jax.runs.commands import compare
 from afga_jax.runs.loop import Diverged
+from afga_jax.runs.summary import summarise
 
 TINY = [
     "--dataset=digits",
@@ -120,9 +121,10 @@ def test_one_that_diverges_does_not_stop_the_others(tmp_path, monkeypatch, capsy
         diverges = config.algo == "fedavg"
         with record.Record(out) as writer:
             writer.configure(config.to_dict(), facts={"stand_in": False})
-            writer.write([{"seed": 0, "round": 1, "test_accuracy": 0.5}])
+            rows = writer.write([{"seed": 0, "round": 1, "test_accuracy": 0.5}])
             ending = {"diverged_at": 2} if diverges else {}
-            writer.summarise({"finished": not diverges, **ending})
+            ending |= {"finished": not diverges, "wall_seconds": 1.0}
+            writer.summarise({**summarise(rows), **ending})
         if diverges:
             raise Diverged(2, [0], config)
         return record.read(out)

@@ -8,6 +8,7 @@ import pytest
 
 from afga_jax import ALGORITHMS, data
 from afga_jax.gossip import kernels, mixing, topology
+from afga_jax.runs import devices
 from afga_jax.runs.config import Config
 from afga_jax.runs.experiment import from_config, model_of
 from afga_jax.runs.settings import resolve
@@ -266,3 +267,35 @@ def test_models_take_their_sizes():
     )
     assert model_of(Config(model="lstm", hidden=(16,)), 10).hidden == 16
     assert model_of(Config(model="cnn", features=(4, 8)), 10).features == (4, 8)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"per_client": True}, {"target": 0.5}, {"target": 0.5, "stop_at_target": True}],
+    ids=lambda given: list(given)[-1],
+)
+def test_what_needs_an_accuracy_is_refused_where_there_is_none(given):
+    config = resolve({"dataset": "quadratic", "algo": "afga", **given}).config
+    with pytest.raises(ValueError, match=f"quadratic has.*leave {next(iter(given))}"):
+        from_config(config)
+
+
+@pytest.mark.parametrize("dataset", ["quadratic", "logistic"])
+def test_a_problem_that_is_too_large_to_be_drawn(dataset):
+    config = resolve({"dataset": dataset, "num_clients": 10**10}).config
+    with pytest.raises(ValueError, match=r"num_clients = 10000000000, .* of memory"):
+        from_config(config)
+
+
+def test_a_seed_that_k_means_does_not_take():
+    with pytest.raises(
+        ValueError, match="clustering_seed = 1099511627776, but it must"
+    ):
+        digits(algo="cafga", clustering="similar", clustering_seed=2**40)
+
+
+def test_long_planning_is_announced():
+    config = resolve(SMOKE | {"algo": "afga_adapted", "engine": "span"}).config
+    short = from_config(config).algorithm
+    long = from_config(config.replace(local_steps=100_000)).algorithm
+    assert devices.planning_seconds(short) < 1 < 3600 < devices.planning_seconds(long)

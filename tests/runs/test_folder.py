@@ -179,25 +179,22 @@ def test_settings_that_cannot_be_read(text, out, config, programs):
 )
 def test_edited_settings(name, value, out, config, programs):
     edit(out / "config.json", lambda text: text["config"].update({name: value}))
-    changed = config.replace(**{name: value})
-    with pytest.raises(ValueError, match=f"other settings: {name}"):
-        runner.run(config, out, programs=programs, resume=True)
-    own = folder.identity(changed, programs.checksum)
-    with pytest.raises(
-        ValueError, match=r"config\.json has settings that were changed"
-    ):
-        folder.check_begun(record.read(out), changed, own, out)
+    match = r"config\.json was changed after the run had written it"
+    check_refused(out, config, programs, match, resume=(True, False))
 
 
 def test_other_data(out, config):
     own = folder.identity(config, 12345)
-    with pytest.raises(ValueError, match=r"config\.json has another data set"):
+    with pytest.raises(ValueError, match=r"config\.json is of a run on another data"):
         folder.check_begun(record.read(out), config, own, out)
 
 
-def test_a_folder_without_identity(out, config, programs):
-    edit(out / "config.json", lambda text: text.pop("identity"))
-    check_refused(out, config, programs, "an older format, without identity")
+@pytest.mark.parametrize("gone", ["checksum", "identity"])
+def test_a_folder_of_an_older_format(gone, out, config, programs):
+    content = json.loads((out / "config.json").read_text())
+    del content["checksum"], content[gone if gone == "identity" else "versions"]
+    (out / "config.json").write_text(json.dumps(content))
+    check_refused(out, config, programs, r"config\.json is of an older format")
 
 
 def test_a_state_of_another_run(out, config, programs, tmp_path):

@@ -1,18 +1,25 @@
 """A run's files."""
 
+import errno
 import json
+import os
 
 import numpy as np
 import pytest
 
 from afga_jax.runs import record
 from afga_jax.runs.record import Record, RecordError
+from afga_jax.runs.summary import summarise
 
 CONFIG = {"algo": "afga", "rounds": 30}
 
 
 def row(number, **more):
     return {"seed": 0, "round": number, "test_accuracy": number / 7, **more}
+
+
+ENDED = {"finished": True, "rounds": 30, "wall_seconds": 1.5}
+SUMMARY = {**summarise([row(10), row(20), row(30)]), **ENDED}
 
 
 @pytest.fixture
@@ -22,7 +29,7 @@ def folder(tmp_path):
         for number in (10, 20, 30):
             writer.write([row(number)])
         writer.sync()
-        writer.summarise({"finished": True})
+        writer.summarise(SUMMARY)
     return tmp_path / "run"
 
 
@@ -30,7 +37,7 @@ def test_a_run_is_read_as_it_was_written(folder):
     run = record.read(folder)
     assert run.config == CONFIG
     assert run.metrics == [row(10), row(20), row(30)]
-    assert run.summary == {"finished": True}
+    assert run.summary == SUMMARY
     assert run.facts == {"dataset": "digits"}
     versions = json.loads((folder / "config.json").read_text())["versions"]
     assert {"jax", "flax", "numpy", "python", "device"} <= set(versions)
@@ -115,4 +122,56 @@ def test_a_damaged_file_is_named(folder):
 def test_what_is_not_a_number_never_reaches_a_json_file(folder):
     with pytest.raises(ValueError, match="JSON"):
         Record(folder).summarise({"accuracy": float("nan")})
-    assert record.read(folder).summary == {"finished": True}
+    assert record.read(folder).summary == SUMMARY
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{}",
+        '{"finished": true}',
+        "[]",
+        json.dumps({**SUMMARY, "final_accuracy": 0.99}),
+        json.dumps({**SUMMARY, "seeds": 3}),
+        json.dumps({**SUMMARY, "wall_seconds": "long"}),
+        json.dumps({**SUMMARY, "target": [1]}),
+    ],
+)
+def test_a_summary_that_is_not_of_the_metrics(text, folder):
+    (folder / "summary.json").write_text(text)
+    with pytest.raises(RecordError, match=r"summary\.json"):
+        record.read(folder)
+
+
+def test_metrics_that_a_summary_was_not_made_of(folder):
+    path = folder / "metrics.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([lines[0].replace(": 10,", ": 11,"), *lines[1:]]))
+    with pytest.raises(RecordError, match=r"metrics\.jsonl does not have the lines"):
+        record.read(folder)
+
+
+def test_an_edited_config(folder):
+    path = folder / "config.json"
+    path.write_text(path.read_text().replace('"rounds": 30', '"rounds": 31'))
+    with pytest.raises(RecordError, match=r"config\.json was changed after"):
+        record.read(folder)
+
+
+def test_a_config_of_an_older_format_can_be_read_but_not_gone_on_with(folder):
+    path = folder / "config.json"
+    content = json.loads(path.read_text())
+    del content["checksum"]
+    path.write_text(json.dumps({**content, "identity": "of old"}))
+    assert record.read(folder).identity is None
+
+
+def test_a_full_disk_is_said_with_the_file_and_leaves_no_half(folder, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"No space left .*config\.json"):
+        Record(folder).configure({})
+    assert not list(folder.glob(".*"))
+    assert record.read(folder).config == CONFIG

@@ -1,12 +1,16 @@
 """The originals of a data set over the network, each checked before anybody uses it.
 
-pooch downloads, with redirects, proxies of the environment, a progress bar and repeated
-attempts. What counts as a failure is decided here: pooch alone would take as many bytes
-as a server cares to send, and repeat a wrong checksum or a missing page.
+requests downloads, with redirects and proxies of the environment; pooch repeats
+attempts. What counts as a failure is decided here: alone they would take as many bytes
+as a server cares to send, as slowly as it likes, and repeat a wrong checksum or a
+missing page.
 """
 
 import contextlib
+import http.client
 import os
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +20,8 @@ from afga_jax.data.store.catalog import DataError, Spec, TextSpec, reason
 
 # For a file whose size nobody has registered: ten times the works' archive.
 _UNREGISTERED_LIMIT = 20 << 20
+# Bytes that are written at a time.
+_CHUNK = 1 << 14
 
 
 class Original(NamedTuple):
@@ -82,7 +88,8 @@ def download(
       owner: Name of the data set, for messages.
       original: File to download.
       folder: Folder for the file.
-      timeout: Seconds without an answer after which a connection counts as dropped.
+      timeout: Seconds without an answer, or without another 16 kB of the file, after
+        which a connection counts as dropped.
       attempts: Number of attempts for each address.
 
     Returns:
@@ -137,36 +144,41 @@ class _Final(Exception):
 
 
 class _Limited:
-    """A file that refuses to become longer than `limit` bytes."""
+    """A file that refuses to become longer than `limit` bytes.
 
-    def __init__(self, file, limit: int):
-        self._file, self._limit, self.flush = file, limit, file.flush
+    Attributes:
+      size: Number of bytes so far.
+      closed: Whether nobody waits for more, so that the next ones are refused.
+    """
+
+    def __init__(self, file, limit: int, bar):
+        self._file, self._limit, self._bar = file, limit, bar
+        self.size, self.closed = 0, False
 
     def write(self, content: bytes) -> None:
-        if self._file.tell() + len(content) > self._limit:
+        self.size += len(content)
+        if self.closed or self.size > self._limit:
             raise _Final(f"it sends more than {self._limit:,} bytes")
         self._file.write(content)
+        self._bar.update(len(content))
 
 
 def _transfer(url: str, original: Original, path: str, timeout: float) -> None:
     import pooch
     import requests
+    import urllib3
     from tqdm import tqdm
 
     limit = _UNREGISTERED_LIMIT if original.size is None else original.size
     bar = tqdm(total=limit, desc=original.name, unit="B", unit_scale=True, disable=None)
     with bar, open(path, "wb") as file:
-        downloader = pooch.HTTPDownloader(
-            progressbar=bar,
-            chunk_size=1 << 16,
-            timeout=timeout,
-            # Some servers would compress a .gz once more, and the sums are of the file.
-            headers={"Accept-Encoding": "identity"},
-        )
+        limited = _Limited(file, limit, bar)
         try:
-            downloader(url, _Limited(file, limit), None)
+            _watched(lambda: _get(url, limited, timeout), limited, timeout)
         except requests.RequestException as error:
             raise _explained(error, timeout) from error
+        except (http.client.HTTPException, urllib3.exceptions.HTTPError) as error:
+            raise _Final(f"its answer is not understood ({reason(error)})") from error
     size = os.path.getsize(path)
     if original.size is not None and size < original.size:
         raise ValueError(
@@ -180,6 +192,57 @@ def _transfer(url: str, original: Original, path: str, timeout: float) -> None:
         )
 
 
+def _get(url: str, file: "_Limited", timeout: float) -> None:
+    import requests
+
+    # Some servers would compress a .gz once more, and the sums are of the file.
+    headers = {"Accept-Encoding": "identity"}
+    try:
+        with (
+            requests.Session() as session,
+            session.get(url, stream=True, headers=headers, timeout=timeout) as response,
+        ):
+            response.raise_for_status()
+            for chunk in response.iter_content(_CHUNK):
+                file.write(chunk)
+    except requests.RequestException:
+        raise
+    except ValueError as error:  # of many kinds, where an address is taken apart
+        raise _Final(f"it leads to no address ({reason(error)})") from error
+
+
+def _watched(transfer: Callable[[], None], file: _Limited, timeout: float) -> None:
+    """Runs a transfer, and gives it up where too little comes.
+
+    The timeout of a connection alone would start again at every byte.
+    """
+    failures: list[BaseException] = []
+
+    def run():
+        try:
+            transfer()
+        except BaseException as error:
+            failures.append(error)
+
+    # A daemon: whoever gives a server up does not wait for it at the end, either.
+    worker = threading.Thread(target=run, daemon=True)
+    worker.start()
+    before = 0
+    while True:
+        # The connection's own time-out comes first, where it comes at all.
+        worker.join(1.5 * timeout)
+        if not worker.is_alive():
+            break
+        if file.size == before:
+            file.closed = True
+            raise ValueError(
+                f"less than {_CHUNK:,} bytes came within {1.5 * timeout:g} s"
+            )
+        before = file.size
+    if failures:
+        raise failures[0]
+
+
 def _explained(error, timeout: float) -> Exception:
     """A failure in plain words; requests' own nest three libraries' messages."""
     from requests import exceptions
@@ -191,12 +254,16 @@ def _explained(error, timeout: float) -> Exception:
         return ValueError(words) if passing else _Final(words)
     if isinstance(error, exceptions.Timeout) or "timed out" in str(error):
         return ValueError(f"no answer within {timeout:g} s")
+    if isinstance(error, exceptions.InvalidURL | exceptions.InvalidSchema):
+        return _Final(f"it leads to no address ({reason(error)})")
     if isinstance(error, exceptions.SSLError):
         return _Final("the server's certificate is not trusted")
     if isinstance(error, exceptions.ProxyError):
         return ValueError("the proxy does not connect")
     if isinstance(error, exceptions.ChunkedEncodingError):
         return ValueError("the connection dropped")
+    if "BadStatusLine" in str(error):
+        return _Final("what answers there does not speak HTTP")
     if isinstance(error, exceptions.ConnectionError):
         return ValueError("nobody answers there")
     return _Final(reason(error))

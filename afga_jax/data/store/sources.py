@@ -263,7 +263,11 @@ def _fetch(spec: Spec, access: Access) -> Content:
             return content
     except OSError as error:
         cause = error.strerror or reason(error)
-        raise _missing(spec, access, f"which cannot be written ({cause})") from error
+        raise DataError(
+            f"{spec.name} cannot be fetched, because the cache {access.cache_dir} "
+            f"cannot be written ({cause}): make room there, or let `cache_dir` or "
+            "AFGA_CACHE_DIR name another folder."
+        ) from error
 
 
 def _download_and_decode(spec: Spec, access: Access, folder: Path) -> Content:

@@ -1,5 +1,6 @@
 """A run, built from its configuration alone: data, task, algorithm, and the facts."""
 
+import functools
 import math
 import warnings
 import zlib
@@ -15,6 +16,7 @@ from afga_jax.runs.experiment.choices import options_of
 from afga_jax.runs.experiment.theory import conditions
 from afga_jax.runs.experiment.workload import Workload, make_workload, model_of
 from afga_jax.runs.settings import stood_in
+from afga_jax.training.evaluate import evaluate
 from afga_jax.typing import Batch, ClientData, Task
 
 __all__ = ["Experiment", "checksum", "from_config", "model_of"]
@@ -70,6 +72,7 @@ def from_config(config: Config, access: data.Access | None = None) -> Experiment
         )
         config = stood_in(config)
         workload = make_workload(config, access)
+    _check_measured(config, workload)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         algorithm = build(
@@ -142,6 +145,21 @@ def _partition(workload: Workload) -> dict[str, Any] | None:
     names = ("smallest", "mean", "largest", "classes_per_client", "commonest_share")
     about = {name: getattr(summary, name) for name in names}
     return {"clients": summary.num_clients, **about}
+
+
+def _check_measured(config: Config, workload: Workload) -> None:
+    """Refuses what is to be measured, or waited for, where it does not exist."""
+    names = ("per_client", "target", "stop_at_target")
+    asked = [name for name in names if getattr(config, name)]
+    if not asked:
+        return
+    model = jax.eval_shape(workload.task.init, jax.random.key(0))
+    judge = functools.partial(evaluate, workload.task)
+    if "accuracy" not in jax.eval_shape(judge, *model, workload.test):
+        raise ValueError(
+            f"{asked[0]} = {getattr(config, asked[0])}, but {config.dataset} has a "
+            f"loss only, no accuracy: leave {' and '.join(asked)} out."
+        )
 
 
 def _check_complete(config: Config) -> None:

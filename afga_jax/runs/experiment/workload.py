@@ -13,7 +13,12 @@ import numpy as np
 from afga_jax import checks, data, models
 from afga_jax.data.partition.assignment import Assignment
 from afga_jax.runs.config import TEXT_SCHEMES, Config, fields
+from afga_jax.training import memory
 from afga_jax.typing import Batch, ClientData, Task
+
+# Bytes for each number of a drawn problem: it is drawn in double precision, moved and
+# scaled in copies, and kept in single precision, also as what the model is judged by.
+_DRAWN = 6 * 8
 
 
 class Workload(NamedTuple):
@@ -138,6 +143,7 @@ def _gaussians(config: Config, access: data.Access) -> Workload:
 
 def _with_known_optimum(config: Config) -> Workload:
     """A drawn problem; its loss on all samples is judged, above f(x*)."""
+    _check_room(config)
     make = data.quadratic if config.dataset == "quadratic" else data.logistic
     problem = make(
         config.num_clients,
@@ -149,6 +155,20 @@ def _with_known_optimum(config: Config) -> Workload:
     )
     facts = {"minimum": problem.minimum, **_inputs(None, None, None)}
     return Workload(problem.task, problem.data, _everything(problem.data), facts=facts)
+
+
+def _check_room(config: Config) -> None:
+    """Refuses a problem that is too large to be drawn, before it is."""
+    needed = _DRAWN * config.num_clients * config.client_size * config.dimension
+    limit = memory.available()
+    if limit is not None and needed > limit:
+        raise ValueError(
+            f"num_clients = {config.num_clients}, but to draw {config.client_size} "
+            f"samples of {config.dimension} numbers for each takes about "
+            f"{memory.size(needed)} of memory, and there are {memory.size(limit)}: "
+            f"take at most {int(config.num_clients * limit / needed)} clients, or "
+            "fewer samples."
+        )
 
 
 def _given(config: Config, names: Iterable[str]) -> dict[str, Any]:

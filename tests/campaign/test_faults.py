@@ -1,0 +1,127 @@
+"""Kills, a full disk and Ctrl-C, in processes of their own: nothing is lost.
+
+One process of two that is killed is in `tests/runs/test_processes.py`.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import run_files
+from afga_jax.runs import record
+
+ROOT = Path(__file__).parents[2]
+SEED, ROUNDS = 28, 40
+# Rounds of some hundredths of a second, so that there is time for a fault.
+PROGRAM = """
+import os, resource, signal, sys, time
+from afga_jax.runs import loop, main, report
+
+report.curves = lambda run, path: None
+advance = loop.Training.advance
+
+def slowly(training, rounds):
+    time.sleep(0.03)
+    advance(training, rounds)
+
+loop.Training.advance, loop.SECONDS_PER_CALL = slowly, 0.0
+if limit := int(os.environ.get("FILE_LIMIT", 0)):
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+main.start("synthetic")
+"""
+FLAGS = [f"--rounds={ROUNDS}", "--eval_every=1", "--checkpoint_every=2", "--algo=afga"]
+FLAGS += ["--num_clients=8", "--local_steps=2", "--dimension=200", "--cpu_devices=1"]
+FLAGS += ["--nocompile_cache"]
+
+
+def started(out, *flags, limit=0):
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *FLAGS, f"--out={out}", *flags],
+        cwd=out.parent,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "FILE_LIMIT": str(limit)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for(process, round):
+    """Reads until a round was evaluated; False: the program has ended before."""
+    for line in process.stdout:
+        words = line.split()
+        if words[:1] == ["round"] and int(words[1]) >= round:
+            return True
+    return False
+
+
+def ended(process):
+    """Exit code and what was said on stderr, which never is a traceback."""
+    _, errors = process.communicate(timeout=120)
+    assert "Traceback" not in errors
+    return process.returncode, errors.splitlines()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run that nothing happened to."""
+    out = tmp_path_factory.mktemp("whole") / "run"
+    code, errors = ended(started(out))
+    assert code == 0, errors
+    return record.read(out)
+
+
+def check_goes_on(out, whole):
+    code, errors = ended(started(out, "--resume"))
+    assert code == 0, errors
+    run = record.read(out)
+    assert run_files.without_time(run.metrics) == run_files.without_time(whole.metrics)
+    assert run.summary["final_loss"] == whole.summary["final_loss"]
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("faults")
+def test_six_kills_between_the_second_round_and_the_end(whole, tmp_path):
+    draw, out, resume = random.Random(SEED), tmp_path / "run", []
+    for number in range(6):
+        process = started(out, *resume)
+        low = 2 + number * (ROUNDS - 2) // 6
+        wait_for(process, draw.randint(low, low + 4))
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=60)
+        resume = ["--resume"]
+    check_goes_on(out, whole)
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("faults")
+@pytest.mark.parametrize("limit", [300, 9000], ids=["at once", "later"])
+def test_a_full_disk(limit, whole, tmp_path):
+    out = tmp_path / "run"
+    code, errors = ended(started(out, limit=limit))
+    assert code == 1
+    assert errors[-1].startswith("error: ")
+    assert "File too large" in errors[-1]
+    assert str(out) in errors[-1]
+    assert not list(tmp_path.rglob(".*.tmp"))
+    check_goes_on(out, whole)
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("faults")
+def test_a_second_ctrl_c(whole, tmp_path):
+    out = tmp_path / "run"
+    process = started(out)
+    assert wait_for(process, 6)
+    for _ in range(2):
+        process.send_signal(signal.SIGINT)
+    code, errors = ended(process)
+    assert code == 130
+    assert errors[-1].startswith("stopped")
+    assert f"--resume --out={out}" in errors[-1]
+    check_goes_on(out, whole)

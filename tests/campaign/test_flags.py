@@ -1,0 +1,58 @@
+"""Sixty random flag lines: a run that ends, or one line that says why there is none."""
+
+import random
+
+import pytest
+
+from afga_jax.algorithms import ALGORITHMS
+from afga_jax.runs import main, record
+from afga_jax.runs.config import fields
+
+SEED, COUNT = 28, 60
+# Small, so that a line that is understood takes seconds.
+TINY = ["--scale=smoke", "--rounds=2", "--eval_every=1", "--num_clients=8"]
+TINY += ["--local_steps=2", "--batch_size=4", "--nocompile_cache"]
+# What would wait for others, look elsewhere, or is no choice of a run.
+LEFT_OUT = ("out", "resume", "coordinator", "num_processes", "process_id", "dataset")
+LEFT_OUT += ("data_dir", "cache_dir", "compile_cache", "cpu_devices", "scale")
+LEFT_OUT += ("rounds", "num_clients", "local_steps", "batch_size", "algo", "mesh")
+VALUES = {
+    int: ["-1", "0", "1", "2", "3", "1099511627776", "one", ""],
+    float: ["-1", "0", "1e-8", "0.5", "1", "1e30", "nan", "inf", "half"],
+    str: ["none", "no such", "/no/such/file", "", "ü"],
+    tuple: ["8", "4,4", "0", ",", "-1,2"],
+}
+
+
+def random_line(draw):
+    """Flags of a small run, with one to three more that may be anything."""
+    known = [field for field in fields() if field.name not in LEFT_OUT]
+    line = [f"--algo={draw.choice(sorted(ALGORITHMS))}"]
+    for field in draw.sample(known, draw.randint(1, 3)):
+        if field.kind is bool:
+            line.append(f"--{draw.choice(['', 'no'])}{field.name}")
+        else:
+            values = [*field.choices, *VALUES[field.kind]]
+            line.append(f"--{field.name}={draw.choice(values)}")
+    return line
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(COUNT))
+def test_a_flag_line(number, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("afga_jax.runs.report.curves", lambda run, path: None)
+    draw = random.Random(SEED * 1000 + number)
+    name = draw.choice(["synthetic", "digits"])
+    out = tmp_path / "run"
+    words = [f"afga {name}", *TINY, *random_line(draw), f"--out={out}"]
+    with pytest.raises(SystemExit) as end:
+        main.start(name, words)
+    errors = capsys.readouterr().err
+    assert "Traceback" not in errors
+    if end.value.code == 0:
+        assert record.read(out).summary["finished"], words
+        return
+    assert end.value.code in (1, 2), words
+    assert errors.splitlines()[-1].startswith("error: "), words
+    # What cannot start leaves nothing; what diverges keeps its last good state.
+    assert not out.exists() or record.read(out).summary["diverged_at"], words
