@@ -75,7 +75,7 @@ class Checkpoints:
         own = {"format": FORMAT, "version": _version(), "round": step}
         args = _orbax().args
         content = args.Composite(state=args.StandardSave(leaves))
-        # In a file that Orbax writes anyway: an item of its own would cost a tenth more.
+        # In a file that Orbax writes anyway: an item of its own would take longer.
         own |= about or {}
         try:
             for number in self._damaged:
