@@ -141,12 +141,12 @@ def _mixing(
                 f"topology = {options.topology!r}, but mixing among the selected is "
                 "over a ring: leave topology out, or adapted."
             )
-        made: Mixing = mixing.AmongSelected(clusters.num_clients)
+        who: Mixing = mixing.AmongSelected(clusters.num_clients)
     elif hasattr(given, "at"):
-        made = given
+        who = given
     else:
-        made = mixing.WithinClusters(clusters, as_kernels(given, clusters.sizes))
-    return mixing.every(made, options.mix_every, options.local_steps)
+        who = mixing.WithinClusters(clusters, as_kernels(given, clusters.sizes))
+    return mixing.every(who, options.mix_every, options.local_steps)
 
 
 def _local(

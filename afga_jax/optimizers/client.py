@@ -52,7 +52,7 @@ def by_name(
       name: `sgd` (AFGA, HA-Fed), `momentum` or `adam` (FedCluster, with 0.9, 0.999 and
         1e-8).
       learning_rate: η_l.
-      momentum: Of `momentum`; 0.5 in FedCluster.
+      momentum: Decay of `momentum`; 0.5 in FedCluster.
       weight_decay: L2 penalty, added to the gradient.
     """
     checks.choice("local_optimizer", name, LOCAL_OPTIMIZERS)

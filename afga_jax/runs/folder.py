@@ -195,7 +195,7 @@ def alone(out: Path) -> Iterator[None]:
 
     A folder that was made for it and has nothing else in the end is removed.
     """
-    lock, made = out / ".lock", not out.exists()
+    lock, is_new = out / ".lock", not out.exists()
     with contextlib.ExitStack() as stack:
         while True:
             out.mkdir(parents=True, exist_ok=True)
@@ -213,7 +213,7 @@ def alone(out: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            if made and [path.name for path in out.iterdir()] == [lock.name]:
+            if is_new and [path.name for path in out.iterdir()] == [lock.name]:
                 lock.unlink()
                 out.rmdir()
 

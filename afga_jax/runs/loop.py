@@ -186,7 +186,7 @@ class Training:
 
         Args:
           checkpoints: The run's states.
-          accept: As for `Checkpoints.restore`.
+          accept: Looks at what the state says of itself, as for `Checkpoints.restore`.
         """
         init = seeded_init(self.programs.experiment.algorithm.init)
         self.state = jax.eval_shape(init, self.keys)

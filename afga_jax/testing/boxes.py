@@ -113,7 +113,7 @@ def mixing_matrix(
       draws: Say who computes and who uploads.
       step: The local step, from 0.
       topology: From a number of clients to their mixing matrix.
-      adapted: As in `afga`.
+      adapted: Who mixes, as in `afga`.
     """
     mixing = {
         None: set(range(problem.num_clients)),

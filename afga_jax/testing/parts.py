@@ -72,7 +72,7 @@ class BoxResult(NamedTuple):
 
     Attributes:
       params: The model, as in `BoxStart`.
-      stats: Its statistics, as in `BoxStart`.
+      stats: Statistics of the model, as in `BoxStart`.
       losses: The loss at each gradient that was computed.
       uploads: How many clients uploaded.
       needed: The losses of the gradients that reach an upload; None: of all.

@@ -112,7 +112,7 @@ def evaluate_clients(task: Task, state: Trained, data: ClientData) -> ClientMetr
     """The metrics of every client with the trained model; compiles once for a task.
 
     Args:
-      task: Its `loss` runs with `train=False`.
+      task: The task, whose `loss` runs with `train=False`.
       state: What has the model: a state, for one seed or several, or what `load`
         returns.
       data: The clients' data.
@@ -128,9 +128,9 @@ def each_client(
     """The mean loss and metrics of one model over each client's samples; traceable.
 
     Args:
-      task: Its `loss` runs with `train=False`.
+      task: The task, whose `loss` runs with `train=False`.
       params: The model.
-      stats: Its BatchNorm statistics.
+      stats: BatchNorm statistics of the model.
       data: The clients' data.
 
     Returns:

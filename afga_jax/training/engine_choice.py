@@ -71,7 +71,7 @@ class Choice:
 
         Args:
           data: The clients'.
-          work: Of a gradient; None: its memory stays out of the account.
+          work: What a gradient takes; None: its memory stays out of the account.
           parts: Blocks that the data lie in over devices; 1: they are copied.
         """
         more: dict[str, Any] = {"data": memory.bytes_of(data), "parts": parts}

@@ -47,7 +47,7 @@ def evaluate(task: Task, *model_and_test: Any, chunk: int = 500) -> dict[str, Ar
     once for a task and the shapes, and works inside `jit`, too.
 
     Args:
-      task: Its `loss` runs with `train=False`.
+      task: The task, whose `loss` runs with `train=False`.
       *model_and_test: The model, given by a state or by its params and stats; and the
         test samples, a `Batch` or a pair of inputs and targets.
       chunk: Number of samples that are in memory at once.

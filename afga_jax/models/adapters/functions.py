@@ -99,7 +99,7 @@ def _start(init, key, inputs):
     if not callable(init):
         return jax.tree.map(jnp.asarray, init)
     arguments = inspect.signature(init).parameters.values()
-    several = any(one.kind is one.VAR_POSITIONAL for one in arguments)
+    several = any(x.kind is x.VAR_POSITIONAL for x in arguments)
     if len(required_arguments(init)) < 2 and not several:
         return init(key)
     if inputs is None:

@@ -22,7 +22,7 @@ class Method(NamedTuple):
     """A method with what it sent.
 
     Attributes:
-      label: Its name in tables and legends.
+      label: Name of the method in tables and legends.
       ledger: What it sent, and how accurate it was.
     """
 

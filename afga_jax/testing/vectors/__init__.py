@@ -53,7 +53,7 @@ def write(folder: str | Path) -> list[Path]:
     """Makes all test vectors anew, and writes `NAME.npz` for each.
 
     Args:
-      folder: Where to; it is made if it is not there.
+      folder: Folder of the files; it is made if it is not there.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -94,22 +94,22 @@ def make(name: str) -> dict[str, np.ndarray]:
         "targets": targets,
         "clusters": case.labels,
         "sizes": SIZES,
-        "active": np.array([[_mask(ids) for ids in one.active] for one in rounds]),
-        "upload": np.array([_mask(one.upload) for one in rounds]),
+        "active": np.array([[_mask(ids) for ids in draws.active] for draws in rounds]),
+        "upload": np.array([_mask(draws.upload) for draws in rounds]),
         "weights": np.array(
             [parts.upload_weights(problem, x.upload, case.by_size) for x in rounds]
         ),
         "mixing": np.array(
-            [[case.matrix(problem, one, t) for t in range(STEPS)] for one in rounds]
+            [[case.matrix(problem, draws, t) for t in range(STEPS)] for draws in rounds]
         ),
-        "points": np.array([one.points for one in rounds]),
-        "gradients": np.array([one.gradients for one in rounds]),
+        "points": np.array([draws.points for draws in rounds]),
+        "gradients": np.array([draws.gradients for draws in rounds]),
         **{name: np.asarray(x) for name, x in {**case.numbers, **case.moments}.items()},
     }
 
 
 class _Recorded(Draws):
-    """Draws that keep where gradients are taken, NaN or 0 where nobody takes one."""
+    """Draws that keep where gradients are taken, NaN or 0 where nobody takes draws."""
 
     def __init__(self, *_: Any):
         shape = (STEPS, CLIENTS, (FEATURES + 1) * CLASSES)
