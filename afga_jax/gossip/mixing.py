@@ -511,7 +511,7 @@ class RandomMixing(Varying):
 
 
 @dataclass(frozen=True)
-class _Adapted(Mixing):
+class _FromMethods(Mixing):
     """The methods of a mixing whose class is not derived from `Mixing`."""
 
     rows: Any = None
@@ -534,5 +534,5 @@ def every(mixing: Any, period: int, local_steps: int) -> Mixing:
             "otherwise nobody ever mixes. Lower mix_every."
         )
     if not isinstance(mixing, Mixing):
-        mixing = _Adapted(mixing.rows, mixing.at, mixing.spectral_gap)
+        mixing = _FromMethods(mixing.rows, mixing.at, mixing.spectral_gap)
     return mixing if period == 1 else Every(mixing, period)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from afga_jax import checks
-from afga_jax.training.evaluate import Trained, check_state, mean_metrics
+from afga_jax.training.evaluate import HasModel, check_state, mean_metrics
 from afga_jax.training.seeds import each_seed
 from afga_jax.typing import Array, ClientData, PyTree, Task
 
@@ -108,7 +108,7 @@ class ClientMetrics:
         return self.values[name]
 
 
-def evaluate_clients(task: Task, state: Trained, data: ClientData) -> ClientMetrics:
+def evaluate_clients(task: Task, state: HasModel, data: ClientData) -> ClientMetrics:
     """The metrics of every client with the trained model; compiles once for a task.
 
     Args:

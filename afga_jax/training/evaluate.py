@@ -12,7 +12,7 @@ from afga_jax.training.seeds import each_seed
 from afga_jax.typing import Array, Batch, PyTree, Task
 
 
-class Trained(Protocol):
+class HasModel(Protocol):
     """What has a model: a state, for one seed or several, or what `load` returns."""
 
     @property
@@ -30,7 +30,7 @@ class Trained(Protocol):
 
 @overload
 def evaluate(
-    task: Task, state: Trained, test: Batch, /, *, chunk: int = 500
+    task: Task, state: HasModel, test: Batch, /, *, chunk: int = 500
 ) -> dict[str, Array]: ...
 
 

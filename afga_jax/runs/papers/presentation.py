@@ -11,7 +11,7 @@ from afga_jax.runs.papers.declaration import Declaration
 from afga_jax.runs.record import Run
 from afga_jax.runs.report import figures, tables
 from afga_jax.runs.report.results import (
-    Result,
+    RunResult,
     evaluated_rounds,
     mean_and_deviation,
     results,
@@ -161,7 +161,7 @@ def _last(run: Run, name: str) -> np.ndarray:
     return table[:, -1] if table.shape[1] else np.full(len(table), np.nan)
 
 
-def _row(entry: Entry, run: Run, result: Result) -> dict[str, object]:
+def _row(entry: Entry, run: Run, result: RunResult) -> dict[str, object]:
     accuracy, deviation = map(float, mean_and_deviation(result.accuracy))
     number = entry.line.published
     return {

@@ -12,7 +12,7 @@ import numpy as np
 from afga_jax.runs.record import Run
 from afga_jax.runs.report.results import (
     STAND_IN,
-    Result,
+    RunResult,
     evaluated_rounds,
     mean_and_deviation,
     results,
@@ -231,7 +231,7 @@ def _decorate(panel: "Axes", axis: _Axis, spans: list[float], up: str = "") -> N
         panel.xaxis.set_major_formatter(EngFormatter(unit=axis.unit))
 
 
-def _paper(panel: "Axes", result: Result, number: int) -> None:
+def _paper(panel: "Axes", result: RunResult, number: int) -> None:
     if result.paper is not None and result.as_in_paper:
         label = f"{result.label}, paper's final"
         panel.axhline(

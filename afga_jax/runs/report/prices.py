@@ -82,7 +82,7 @@ class Ledger:
     loads: dict[str, np.ndarray]
 
 
-class Reached(NamedTuple):
+class AtTarget(NamedTuple):
     """What it took a method to get to an accuracy, with an entry for each seed.
 
     Attributes:
@@ -180,7 +180,7 @@ def ledgers(runs: Sequence[Run], labels: Sequence[str]) -> list[Ledger]:
     return ledgers
 
 
-def reached(ledger: Ledger, target: float) -> Reached | None:
+def reached(ledger: Ledger, target: float) -> AtTarget | None:
     """What it took each seed to get to an accuracy; None: one of them did not."""
     there = ledger.accuracy >= target
     if not there.any(1).all():
@@ -190,7 +190,7 @@ def reached(ledger: Ledger, target: float) -> Reached | None:
         kind: [Load(*map(float, load[:, *at])) for at in enumerate(columns)]
         for kind, load in ledger.loads.items()
     }
-    return Reached([int(ledger.rounds[column]) for column in columns], loads)
+    return AtTarget([int(ledger.rounds[column]) for column in columns], loads)
 
 
 def highest(ledger: Ledger) -> float:

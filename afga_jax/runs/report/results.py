@@ -28,7 +28,7 @@ _RUN_FIELDS = (*_WATCHING, "seed", "num_seeds", "partition_seed", "precision")
 STAND_IN = "the built-in digits stand in for a data set that was not there"
 
 
-class Result(NamedTuple):
+class RunResult(NamedTuple):
     """What came out of a run; arrays have one entry for each seed, NaN for unknown.
 
     Attributes:
@@ -57,7 +57,7 @@ class Result(NamedTuple):
     as_in_paper: bool
 
 
-def results(runs: Sequence[Run]) -> list[Result]:
+def results(runs: Sequence[Run]) -> list[RunResult]:
     """What came out of each run."""
     return [_result(run, label) for run, label in zip(runs, labels(runs), strict=True)]
 
@@ -145,7 +145,7 @@ def stands_in(run: Run) -> bool:
     return bool(run.config.get("stand_in")) and run.config.get("dataset") == "digits"
 
 
-def _result(run: Run, label: str) -> Result:
+def _result(run: Run, label: str) -> RunResult:
     rounds, summary = evaluated_rounds(run), run.summary or {}
     # A run that was killed may have written its last round for some seeds only.
     common = set(rounds.tolist())
@@ -159,7 +159,7 @@ def _result(run: Run, label: str) -> Result:
     def of_seeds(name: str) -> np.ndarray:
         return np.array([seed[name] for seed in each], float)
 
-    return Result(
+    return RunResult(
         label=label,
         rounds=int(rounds[-1]) if len(rounds) else 0,
         finished=bool(summary.get("finished")),

@@ -10,7 +10,7 @@ import numpy as np
 from afga_jax import checks
 from afga_jax.runs.published import Published
 from afga_jax.runs.record import Run
-from afga_jax.runs.report.results import Result, mean_and_deviation, results
+from afga_jax.runs.report.results import RunResult, mean_and_deviation, results
 from afga_jax.training.memory import size
 
 #: A cell for what is not known.
@@ -59,14 +59,14 @@ def measured(sample: np.ndarray, digits: int) -> str:
     return f"{mean:.{digits}f}{more}"
 
 
-def with_divergence(label: str, result: Result) -> str:
+def with_divergence(label: str, result: RunResult) -> str:
     """The name of a run, which says so where it diverged."""
     if result.diverged_at is None:
         return label
     return f"{label} (diverged in round {result.diverged_at})"
 
 
-def reached(result: Result) -> str:
+def reached(result: RunResult) -> str:
     """The first round at the target, the mean over the seeds that got there."""
     there = np.isfinite(result.reached)
     if not there.any():
@@ -100,7 +100,7 @@ def paper_rounds(papers: Sequence[Published | None]) -> dict[str, list[str]]:
     return {f"paper's at {targets(known)} %": cells} if known else {}
 
 
-def at_target(result: Result) -> dict[str, object]:
+def at_target(result: RunResult) -> dict[str, object]:
     """The seeds that reached the target and their mean first round, for programs."""
     there = np.isfinite(result.reached)
     rounds = float(result.reached[there].mean()) if there.any() else None
@@ -143,7 +143,7 @@ def csv_lines(rows: Sequence[Mapping[str, Any]]) -> str:
     return out.getvalue()
 
 
-def _row(run: Run, result: Result) -> dict[str, object]:
+def _row(run: Run, result: RunResult) -> dict[str, object]:
     """A run for programs."""
     accuracy, accuracy_deviation = map(float, mean_and_deviation(result.accuracy))
     loss, loss_deviation = map(float, mean_and_deviation(result.loss))
@@ -172,7 +172,7 @@ def _row(run: Run, result: Result) -> dict[str, object]:
 
 
 def _columns(
-    runs: Sequence[Run], outcomes: list[Result]
+    runs: Sequence[Run], outcomes: list[RunResult]
 ) -> tuple[dict[str, list[str]], list[str]]:
     """Cells by their column's title, accuracy or loss in the second; and notes."""
     columns, notes = {"algorithm": [_name(result) for result in outcomes]}, []
@@ -213,11 +213,11 @@ def _columns(
     return columns, notes
 
 
-def _accurate(outcomes: list[Result]) -> bool:
+def _accurate(outcomes: list[RunResult]) -> bool:
     return any(np.isfinite(result.accuracy).any() for result in outcomes)
 
 
-def _best(outcomes: list[Result]) -> int | None:
+def _best(outcomes: list[RunResult]) -> int | None:
     """The most accurate of several runs; where there is no accuracy, of least loss."""
     accurate = _accurate(outcomes)
     samples = [result.accuracy if accurate else -result.loss for result in outcomes]
@@ -228,7 +228,7 @@ def _best(outcomes: list[Result]) -> int | None:
     return int(np.where(finite, merits, -np.inf).argmax())
 
 
-def _name(result: Result) -> str:
+def _name(result: RunResult) -> str:
     label = with_divergence(result.label, result)
     return label if result.finished or result.diverged_at is not None else f"{label} …"
 
