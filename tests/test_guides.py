@@ -56,6 +56,7 @@ def precision():
     jax.config.update("jax_enable_x64", before)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("registries", "precision")
 @pytest.mark.parametrize("page", PAGES)
 def test_page_prints_what_it_says(page, capsys):

@@ -221,7 +221,7 @@ def grid_shape(n: int) -> tuple[int, int]:
 
 def exponential_offsets(n: int) -> list[int]:
     """0, 1, 2, 4, … below n."""
-    return [0] + [2**power for power in range(n.bit_length()) if 2**power < n]
+    return [0] + [2**power for power in range(int(n).bit_length()) if 2**power < n]
 
 
 def _cycle(n: int) -> "nx.Graph":

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import jax
-from absl import logging
+from absl import flags, logging
 
 from afga_jax.runs import processes
 
@@ -110,6 +110,8 @@ def plain_notes() -> None:
     """Notes read like a command's other lines; what libraries log is not for users."""
     if not standard_logging.getLogger().handlers:
         logging.use_absl_handler()  # before a library sets up another
+    if not flags.FLAGS.is_parsed():
+        flags.FLAGS.mark_as_parsed()  # or the first note is preceded by absl's own
     logging.set_verbosity(logging.WARNING)
     logging.get_absl_logger().addFilter(_is_ours)
     standard_logging.getLogger("asyncio").setLevel(standard_logging.CRITICAL)

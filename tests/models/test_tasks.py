@@ -182,6 +182,7 @@ def test_dropout_is_in_training_only_and_follows_the_key(name):
     np.testing.assert_allclose(metrics["accuracy"], hits, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_linen_signatures_compute_the_same(x64):
     """However the mode is said, the model is the same one."""
     told = afga_jax.task(WithTrain(), input_shape=(4,))

@@ -214,7 +214,16 @@ ENGINES = {
 }
 
 
-@pytest.mark.parametrize("name", ENGINES)
+QUICK = ("trimmed", "remembered", "dropouts in clusters")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
+        for name in ENGINES
+    ],
+)
 def test_both_engines_agree(name, guide):
     algorithm, options = ENGINES[name]
     options = {"num_clients": CLIENTS, "local_steps": 4, **options(guide)}

@@ -26,6 +26,10 @@ BUILT = {
 close = np.testing.assert_allclose
 
 
+# Without the others of their kind, which are slow.
+QUICK = ("afga", "cafga_adapted_per_step", "feddyn")
+
+
 @pytest.mark.parametrize("name", vectors.NAMES)
 def test_made_anew_it_is_the_file(name):
     made, shipped = vectors.make(name), vectors.load(name)
@@ -102,7 +106,13 @@ def plan_of(vector, drawn, number):
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("name", vectors.NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
+        for name in vectors.NAMES
+    ],
+)
 def test_package_computes_it(name):
     vector = vectors.load(name)
     algorithm, options = BUILT.get(name, (name, {}))

@@ -30,6 +30,7 @@ def one_after_another(data):
     return np.array(pairs).T
 
 
+@pytest.mark.slow
 def test_every_client_on_its_own_samples(x64):
     data = toy.clients(21, sizes=range(1, 22))
     clients = measured(data)
