@@ -198,7 +198,15 @@ class Checkpoints:
                 enable_async_checkpointing=False,
                 cleanup_tmp_directories=True,
             )
-            self._opened = orbax.CheckpointManager(self.folder, options=options)
+            try:
+                self._opened = orbax.CheckpointManager(self.folder, options=options)
+            except OSError:
+                raise
+            except Exception as error:  # of what it reads of each state at once
+                raise CheckpointError(
+                    f"the states in {self.folder} cannot be read ({_reason(error)}): "
+                    "restore the folder from a copy, or start a new run elsewhere."
+                ) from error
         return self._opened
 
 
