@@ -80,7 +80,7 @@ def _print_checkpoint(training: Training, lines: list, out: Path) -> None:
     """Real saves of one state, with and without what it says of itself, in turns."""
     args, tree = checkpoint._orbax().args, training._saved()
     tree = jax.tree.map(checkpoint._on_host, tree)
-    about = {"identity": training.identity, "lines": lines}
+    about = {"identity": training.identity, "lines": record.packed(lines)}
     managers = {
         name: Checkpoints(out / name)._manager() for name in ("plain", "knowing")
     }

@@ -127,7 +127,7 @@ def check_state(
             f"{path} is a state of another run than {out / 'config.json'} describes: "
             "restore what belongs together, or start a new run elsewhere."
         )
-    noted = [(int(round), int(sum_)) for round, sum_ in about["lines"]]
+    noted = record.unpacked(about["lines"])
     lines = [line for line in record.lines_of(out) if line[0] <= about["round"]]
     # A run that was given more rounds drops lines that only its old end asked for.
     config = Config.from_dict(before.config) if before else None

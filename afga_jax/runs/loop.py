@@ -18,7 +18,7 @@ from afga_jax.runs.folder import evaluates
 from afga_jax.runs.load import load, started_from
 from afga_jax.runs.programs import CAPACITY, Programs
 from afga_jax.runs.progress import Compilation, Display
-from afga_jax.runs.record import Line, Record, Row, Run
+from afga_jax.runs.record import Line, Record, Row, Run, packed
 from afga_jax.runs.summary import FINAL_ROUNDS, summarise
 from afga_jax.training import client_metrics
 from afga_jax.training.seeds import Watched, keys_of, seeded_init
@@ -178,7 +178,7 @@ class Training:
           lines: What is noted of the lines of metrics that belong to it.
         """
         if self.done not in checkpoints.steps():
-            about = {"identity": self.identity, "lines": list(lines)}
+            about = {"identity": self.identity, "lines": packed(lines)}
             checkpoints.save(self.done, self._saved(), about)
 
     def restore(self, checkpoints: Checkpoints, accept: Accept | None = None) -> bool:
