@@ -26,11 +26,17 @@ class Purpose(enum.IntEnum):
     ORDER = 5
     AGGREGATE = 6
     MIXING = 7
+    CLIENT_DROPOUT = 8
+    STRAGGLER = 9
+    UPLOAD_LOSS = 10
+    LINK_FAILURE = 11
 
 
 # Purpose, step and cycle share one 32-bit word, since each fold costs compile time.
 _PURPOSE_BITS, _STEP_BITS, _CYCLE_BITS = 3, 17, 12
 MAX_STEPS, MAX_CYCLES = 2**_STEP_BITS, 2**_CYCLE_BITS
+# Later purposes, which do not fit, have run keys of their own: no round has this number.
+_NO_ROUND = 2**31
 
 
 def place_key(
@@ -49,6 +55,9 @@ def place_key(
       cycle: Number of the cycle in the round, below `MAX_CYCLES`.
       step: Number of the local step in the cycle, below `MAX_STEPS`.
     """
+    if isinstance(purpose, Purpose) and purpose >> _PURPOSE_BITS:
+        key = jax.random.fold_in(key, _NO_ROUND + (purpose >> _PURPOSE_BITS))
+        purpose = purpose % 2**_PURPOSE_BITS
     words = [jnp.asarray(x, jnp.uint32) for x in (cycle, step, purpose)]
     cycle, step, purpose = words
     position = (((cycle << _STEP_BITS) + step) << _PURPOSE_BITS) + purpose
