@@ -70,6 +70,7 @@ class FederatedAlgorithm(NamedTuple):
         round, traced or not.
       options: What it was built with.
       task: What is minimised.
+      name: Name of the algorithm, its function's where it is not registered.
     """
 
     init: Callable[..., FederatedState]
@@ -79,6 +80,7 @@ class FederatedAlgorithm(NamedTuple):
     recipe_at: Callable[[FederatedState], Recipe]
     options: Options
     task: Task
+    name: str = "own"
 
 
 def build(
@@ -152,7 +154,8 @@ def build(
 
     shape = jax.eval_shape(plan, jax.random.key(0), 0)
     warn_if_nothing_mixes(recipe, shape.cycles.active.shape[-1])
-    return FederatedAlgorithm(init, plan, round, recipe, recipe_at, chosen, task)
+    name = getattr(make, "__name__", "own")
+    return FederatedAlgorithm(init, plan, round, recipe, recipe_at, chosen, task, name)
 
 
 def _population(num_clients: int | None, data: ClientData | None) -> int:
