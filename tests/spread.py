@@ -12,7 +12,7 @@ import numpy as np
 
 import afga_jax
 import toy
-from afga_jax import data
+from afga_jax import aggregators, data
 from afga_jax.data.partition.assignment import stored
 from afga_jax.mesh import make_mesh
 from afga_jax.optimizers.aggregators import Aggregator, AggregatorState
@@ -137,6 +137,23 @@ def on_two():
     results = {}
     with jax.enable_x64(True):
         compare(results, "afga", (2,))
+    print(json.dumps(results))
+
+
+def robust_on_two():
+    """Prints how far the server's defences on two devices are from one."""
+    robust = {
+        "median": aggregators.median(),
+        "trimmed_mean": aggregators.trimmed_mean(1),
+        "krum": aggregators.krum(1, 2),
+        "centred_clipping": aggregators.centred_clipping(0.3, 2),
+        "norm_clipping": aggregators.norm_clipping(0.3),
+    }
+    results = {}
+    with jax.enable_x64(True):
+        for name, aggregator in robust.items():
+            CASES[name] = ("afga", {**SOME, "active": 5, "aggregator": aggregator})
+            compare(results, name, (2,))
     print(json.dumps(results))
 
 

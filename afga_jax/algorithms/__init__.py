@@ -1,5 +1,6 @@
 """All algorithms, and how one is built."""
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -17,7 +18,11 @@ from afga_jax.algorithms import (  # isort: skip
     fedcluster,
     decentralized,
 )
-from afga_jax.algorithms.compose import compose, warn_if_nothing_mixes
+from afga_jax.algorithms.compose import (
+    check_uploads,
+    compose,
+    warn_if_nothing_mixes,
+)
 from afga_jax.algorithms.options import NUMBERS, Options, make_options
 from afga_jax.algorithms.registry import (
     ALGORITHMS,
@@ -154,6 +159,7 @@ def build(
 
     shape = jax.eval_shape(plan, jax.random.key(0), 0)
     warn_if_nothing_mixes(recipe, shape.cycles.active.shape[-1])
+    check_uploads(recipe, math.prod(shape.cycles.upload.shape[1:]))
     name = getattr(make, "__name__", "own")
     return FederatedAlgorithm(init, plan, round, recipe, recipe_at, chosen, task, name)
 

@@ -111,6 +111,16 @@ def warn_if_nothing_mixes(recipe: Recipe, width: int) -> None:
         )
 
 
+def check_uploads(recipe: Recipe, uploads: int) -> None:
+    """Refuses an aggregator that is made for more uploads than a cycle has."""
+    least = recipe.aggregator.least_uploads
+    if uploads < least:
+        raise ValueError(
+            f"the aggregator needs at least {least} uploads, but up to {uploads} "
+            "arrive at once: raise active or participation, or assume fewer liars."
+        )
+
+
 def _participation(
     options: Options,
     clusters: Clustering,

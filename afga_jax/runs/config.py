@@ -18,12 +18,13 @@ from afga_jax.algorithms import ALGORITHMS, Options
 from afga_jax.data.partition import SCHEMES
 from afga_jax.gossip.kernels import KERNELS
 from afga_jax.models import MODELS
+from afga_jax.optimizers.aggregators import AGGREGATORS
 from afga_jax.optimizers.client import LOCAL_OPTIMIZERS
 from afga_jax.rounds.execution import ENGINES
 
 GROUPS = (
     *("algorithm", "data", "model", "participation"),
-    *("topology", "optimisation", "run"),
+    *("topology", "optimisation", "conditions", "run"),
 )
 
 _OPTIONS = {field.name: field for field in dataclasses.fields(Options)}
@@ -92,8 +93,11 @@ def _setting(group: str, help: str, default: Any = None, **about: Any) -> Any:
     return dataclasses.field(default=default, metadata=metadata)
 
 
-_algorithm, _data, _model, _participation, _topology, _optimisation, _run = (
-    functools.partial(_setting, group) for group in GROUPS
+_algorithm, _data, _model, _participation = (
+    functools.partial(_setting, group) for group in GROUPS[:4]
+)
+_topology, _optimisation, _conditions, _run = (
+    functools.partial(_setting, group) for group in GROUPS[4:]
 )
 
 
@@ -228,6 +232,18 @@ class Config:
     eps: float = _optimisation("ε of the adaptive server.")
     b1: float | None = _optimisation("β₁.")
     b2: float | None = _optimisation("β₂.")
+
+    aggregator: str | None = _conditions(
+        "How the server joins uploads; else their mean.", choices=AGGREGATORS
+    )
+    assumed_liars: int | None = _conditions(
+        "Liars that a defence is built for: b of trimmed_mean, f of krum.", at_least=0
+    )
+    krum_multi: int | None = _conditions("Uploads that krum averages; else 1.")
+    clip_radius: float | None = _conditions(
+        "τ of centred_clipping and norm_clipping.", above=0
+    )
+    clip_iterations: int | None = _conditions("Of centred_clipping; else 1.")
 
     rounds: int = _run("Rounds, R.")
     eval_every: int = _run("Rounds between evaluations.")

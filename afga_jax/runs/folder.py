@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from afga_jax.runs import record
-from afga_jax.runs.config import Config, differences, neutral
+from afga_jax.runs.config import Config, differences, fields, neutral
 from afga_jax.runs.record import Run
 from afga_jax.runs.summary import FINAL_ROUNDS
 
@@ -86,6 +86,10 @@ def identity(config: Config, data: int) -> str:
     kept = config.to_dict()
     for name in (*neutral(), *_STOPPING):
         del kept[name]
+    for field in fields("conditions"):
+        # So that runs from before there was such a condition can go on.
+        if kept.get(field.name) is None:
+            kept.pop(field.name, None)
     if config.lr_schedule == "constant":
         del kept["rounds"]
     content = json.dumps({"settings": kept, "data": data}, sort_keys=True)

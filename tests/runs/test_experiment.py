@@ -299,3 +299,24 @@ def test_long_planning_is_announced():
     short = from_config(config).algorithm
     long = from_config(config.replace(local_steps=100_000)).algorithm
     assert devices.planning_seconds(short) < 1 < 3600 < devices.planning_seconds(long)
+
+
+def test_defences_by_name():
+    made = digits(aggregator="krum", assumed_liars=1, krum_multi=2)
+    assert made.algorithm.recipe.aggregator.least_uploads == 4
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"aggregator": "trimmed_mean"}, "needs assumed_liars"),
+        ({"aggregator": "norm_clipping"}, "needs clip_radius"),
+        ({"clip_radius": 1.0}, "clip_radius = 1.0, but nothing here reads it"),
+        ({"aggregator": "median", "krum_multi": 2}, "set aggregator to krum"),
+        ({"aggregator": "krum", "assumed_liars": 30}, "at least 33 uploads"),
+        ({"algo": "dsgd", "aggregator": "median"}, "without a server nobody uploads"),
+    ],
+)
+def test_defences_that_cannot_be(given, message):
+    with pytest.raises(ValueError, match=message):
+        digits(**given)

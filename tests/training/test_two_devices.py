@@ -19,3 +19,11 @@ def test_two_devices_share_the_slots():
     assert found.pop("rounds") == [3, 3]
     assert found.keys() == {"afga", "moments", "scaffold", "fedcluster"}
     assert max(found.values()) < 1e-10
+
+
+@pytest.mark.slow
+def test_the_server_s_defences_on_two_devices():
+    """Uploads lie where their clients do, in another order than on one device."""
+    found = devices.printed("spread", 2, "robust_on_two")
+    assert len(found) == 5
+    assert max(number for case in found.values() for number in case) < 1e-12

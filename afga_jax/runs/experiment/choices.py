@@ -12,6 +12,7 @@ from afga_jax.gossip import topology
 from afga_jax.population import clustering
 from afga_jax.population.clustering import Clustering
 from afga_jax.runs.config import Config, fields
+from afga_jax.runs.experiment import conditions
 from afga_jax.runs.experiment.workload import Workload
 
 _MOST_HISTOGRAMS = 10_000
@@ -32,6 +33,7 @@ def options_of(config: Config, workload: Workload) -> dict[str, Any]:
     given = {name: getattr(config, name) for name in names}
     given["clustering"] = _clustering(config, workload)
     given["topology"] = _topology(config)
+    given |= conditions.options(config)
     for name in ("local_lr", "server_lr"):
         given[name] = _scheduled(config, given[name])
     return {name: value for name, value in given.items() if value is not None}

@@ -14,7 +14,7 @@ from afga_jax.runs.summary import summarise
 
 # Runs with different ones are different experiments; what is left is what an algorithm
 # is made of, and what one compares.
-_SHARED_GROUPS = ("data", "model", "run")
+_SHARED_GROUPS = ("data", "model", "conditions", "run")
 _SHARED = (
     *("setting", "scale", "num_clients", "participation", "active"),
     *("local_steps", "batch_size", "full_batch"),
