@@ -43,8 +43,16 @@ types: install
 docs: install
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
+# Builds, checks, and tries the wheel where nothing of this folder is: in an environment of
+# its own, elsewhere.
 wheel: install
+	rm -rf dist
 	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
+	empty=$$(mktemp -d) && trap 'rm -rf $$empty' EXIT && \
+	$(BIN)/python -m venv $$empty && \
+	$$empty/bin/pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl && \
+	cd $$empty && bin/afga --help && bin/afga digits --algo=afga --rounds=10
 
 install: $(VENV)/installed
 

@@ -5,8 +5,10 @@ import json
 import re
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from IPython.core.inputtransformer2 import TransformerManager
 
 ROOT = Path(__file__).parents[1]
 NAMES = (
@@ -75,12 +77,33 @@ def test_says_nothing_of_the_machine(name):
             assert output.get("metadata", {}) == {}
 
 
-def test_first_cell_does_nothing_but_on_colab():
-    first = {source(code(name)[0]) for name in NAMES}
-    assert len(first) == 1
-    lines = first.pop().splitlines()
-    statements = [line for line in lines if line and not line.startswith((" ", "#"))]
-    assert statements == ["import sys", 'if "google.colab" in sys.modules:']
+@pytest.fixture
+def first_cell():
+    """Runs the cell that all notebooks begin with; returns what it had installed."""
+    (cell,) = {source(code(name)[0]) for name in NAMES}
+
+    def run(repository=""):
+        shell = SimpleNamespace(lines=[])
+        shell.run_line_magic = lambda *words: shell.lines.append(words)
+        given = cell.replace('REPOSITORY = ""', f'REPOSITORY = "{repository}"')
+        exec(TransformerManager().transform_cell(given), {"get_ipython": lambda: shell})
+        return shell.lines
+
+    return run
+
+
+def test_first_cell_does_nothing_where_the_package_is(first_cell):
+    assert first_cell() == []
+
+
+def test_first_cell_installs_the_package(first_cell, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    ((magic, arguments),) = first_cell("https://example.org/afga-jax")
+    assert magic == "pip"
+    # IPython puts the value of the name in.
+    assert arguments.endswith('"afga-jax[notebooks] @ git+{REPOSITORY}"')
+    with pytest.raises(ValueError, match=r"REPOSITORY is empty.*name it"):
+        first_cell()
 
 
 @pytest.mark.parametrize("name", NAMES)
