@@ -12,6 +12,7 @@ def test_python_blocks(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     assert len(blocks) == 2
+    assert len([line for line in blocks[0].splitlines() if line]) <= 15
     names = {}
     for block in blocks:
         exec(compile(block, "README.md", "exec"), names)
