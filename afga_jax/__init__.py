@@ -15,7 +15,7 @@ from afga_jax.algorithms import (
 from afga_jax.gossip import kernels, mixing, topology
 from afga_jax.gossip.kernels import gossip
 from afga_jax.models.tasks import task
-from afga_jax.optimizers import aggregators, corrections, server
+from afga_jax.optimizers import aggregators, attacks, corrections, server
 from afga_jax.optimizers.aggregators import Aggregator, AggregatorState
 from afga_jax.optimizers.server import (
     average,
@@ -59,6 +59,7 @@ __all__ = [
     "Task",
     "Trainer",
     "aggregators",
+    "attacks",
     "average",
     "build",
     "clustering",

@@ -30,6 +30,8 @@ class Purpose(enum.IntEnum):
     STRAGGLER = 9
     UPLOAD_LOSS = 10
     LINK_FAILURE = 11
+    LIARS = 12
+    LIE = 13
 
 
 # Purpose, step and cycle share one 32-bit word, since each fold costs compile time.

@@ -8,6 +8,7 @@ from flax import struct
 from afga_jax.gossip.mixing import Mixing
 from afga_jax.optimizers import aggregators
 from afga_jax.optimizers.aggregators import Aggregator, AggregatorState
+from afga_jax.optimizers.attacks import Attack
 from afga_jax.optimizers.client import LocalOptimizer
 from afga_jax.optimizers.corrections import Correction, Steps
 from afga_jax.population.clustering import Clustering
@@ -36,6 +37,8 @@ class Recipe(NamedTuple):
         `size`.
       pooled: Whether one client holds the data of all.
       full_batch: Whether a step sees a client's whole data.
+      attack: What liars do; None: everybody is honest.
+      contain: Whether uploads that are not finite are left out.
     """
 
     clustering: Clustering
@@ -52,6 +55,8 @@ class Recipe(NamedTuple):
     cluster_weighting: str = "uniform"
     pooled: bool = False
     full_batch: bool = False
+    attack: Attack | None = None
+    contain: bool = False
 
 
 class Model(NamedTuple):
@@ -128,6 +133,8 @@ class RoundInfo(NamedTuple):
       idle_uploads: Number of uploads that no gradient has reached: zero but for
         rounding.
       aggregation: What the aggregator says of the round, by name.
+      contained: Ids of the clients whose uploads were not finite and left out; the
+        number of clients stands for nobody. () where the recipe does not contain them.
     """
 
     loss: Array
@@ -139,3 +146,4 @@ class RoundInfo(NamedTuple):
     uploads: Array
     idle_uploads: Array
     aggregation: dict[str, Array]
+    contained: PyTree = ()

@@ -20,14 +20,20 @@ CONFIG = Config(
 )
 
 
-def programs(algo="afga", **changes):
-    """Of a logistic regression with a running mean, for eight clients."""
+def programs(algo="afga", more=None, **changes):
+    """Of a logistic regression with a running mean, for eight clients.
+
+    Args:
+      algo: The algorithm.
+      more: Options that settings have no plain value for.
+      **changes: Other settings.
+    """
     config = CONFIG.replace(algo=algo, **changes)
     clustered = ("cafga", "cafga_adapted", "fedcluster", "hafed", "hafed_active")
     options = {"num_clusters": 2, "mix_every": 1} if algo in clustered else {}
     task = toy.logistic(norm=algo != "sgd")
     algorithm = afga_jax.build(
-        algo, task, num_clients=8, active=4, local_steps=2, **options
+        algo, task, num_clients=8, active=4, local_steps=2, **options, **(more or {})
     )
     every = toy.clients(8, samples=20).pooled().full(0)
     facts = {"dataset": "toy", "stand_in": False, "parameters": 8, "notes": []}

@@ -18,6 +18,7 @@ from afga_jax.algorithms import (  # isort: skip
     fedcluster,
     decentralized,
 )
+from afga_jax.algorithms.adversaries import with_adversaries
 from afga_jax.algorithms.compose import (
     check_uploads,
     compose,
@@ -113,7 +114,7 @@ def build(
     given = {"num_clients": _population(num_clients, data), **options}
     _check_rate_is_used(given)
     chosen = make_options(getattr(make, "defaults", {}), given)
-    recipe = make(chosen)
+    recipe = with_adversaries(make(chosen), chosen)
     # Drawn once here, so that tracing the round does not draw it again.
     chosen = chosen.replace(clustering=chosen.clusters())
     traced = _traced_numbers(chosen)
@@ -124,7 +125,8 @@ def build(
             for name in NUMBERS
             if callable(value := getattr(chosen, name))
         }
-        return make(chosen.replace(**numbers, **scheduled))
+        options = chosen.replace(**numbers, **scheduled)
+        return with_adversaries(make(options), options)
 
     def recipe_at(state: FederatedState) -> Recipe:
         return recipe_with(state.numbers, state.round)

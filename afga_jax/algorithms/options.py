@@ -11,6 +11,7 @@ import optax
 from afga_jax import checks
 from afga_jax.keys import MAX_STEPS
 from afga_jax.optimizers.aggregators import Aggregator
+from afga_jax.optimizers.attacks import Attack
 from afga_jax.population import clustering as clusterings
 from afga_jax.population.clustering import Clustering
 
@@ -68,6 +69,10 @@ class Options:
         algorithm's own; it is given the pseudo-gradient −Δ.
       aggregator: How uploaded deltas become one, an `Aggregator`, in place of the
         algorithm's own; see `afga_jax.aggregators`.
+      attack: What some clients do in place of what they should, an `Attack`; see
+        `afga_jax.attacks`.
+      contain: Whether uploads that are not finite are left out; None: where there is an
+        attack.
       server_lr: η, the server's learning rate.
       eps: ε of an adaptive server (τ of FedAdam and its like).
       b1: β₁, decay of the first moment.
@@ -104,6 +109,8 @@ class Options:
     weight_decay: float = _number(0.0, per_client=True, at_least=0)
     server_optimizer: optax.GradientTransformation | None = None
     aggregator: Aggregator | None = None
+    attack: Attack | None = None
+    contain: bool | None = None
     server_lr: float = _number(1.0, at_least=0)
     eps: float = _number(1e-8, above=0, fix="the papers sweep 1e-10 ... 1e-4")
     b1: float = _number(0.9, at_least=0, below=1)

@@ -195,9 +195,16 @@ def draw_batch(
 ) -> Batch:
     """What a client sees at a step; `at` is its number among the data's clients."""
     if cycle.recipe.full_batch:
-        return data.full(at)
-    where = (cycle.state.round, cycle.number, step, client)
-    return data.batch(keys.batch_key(cycle.key, *where), at)
+        batch = data.full(at)
+    else:
+        where = (cycle.state.round, cycle.number, step, client)
+        batch = data.batch(keys.batch_key(cycle.key, *where), at)
+    attack = cycle.recipe.attack
+    if attack is None or attack.batch is None or cycle.liars is None:
+        return batch
+    lies = cycle.liars.at[client].get(mode="fill", fill_value=False)
+    flipped = attack.batch(batch)
+    return jax.tree.map(lambda x, lie: jnp.where(lies, lie, x), batch, flipped)
 
 
 def sent_batches(

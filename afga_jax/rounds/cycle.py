@@ -28,6 +28,7 @@ class Cycle(NamedTuple):
       plan: Who takes part in the round.
       number: The cycle's number in the round.
       execution: How the round is computed.
+      liars: Which clients lie, `[N]`; None: nobody does.
     """
 
     recipe: Recipe
@@ -39,12 +40,15 @@ class Cycle(NamedTuple):
     plan: Plan
     number: Array | int
     execution: Execution
+    liars: Array | None = None
 
     @property
     def shared(self) -> PyTree:
         """What a client's step reads of all this, for `given`."""
         state = dataclasses.replace(self.state, server=(), controls=(), clients=())
-        return None if self.mesh is None else (self.key, state, self.number)
+        if self.mesh is None:
+            return None
+        return self.key, state, self.number, self.liars
 
     def given(self, shared: PyTree) -> "Cycle":
         """The same inside `shard_map`, which may close over no array.
@@ -54,9 +58,11 @@ class Cycle(NamedTuple):
         """
         if shared is None:
             return self
-        key, state, number = shared
+        key, state, number, liars = shared
         recipe = self.recipe_at(state)
-        return self._replace(recipe=recipe, key=key, state=state, number=number)
+        return self._replace(
+            recipe=recipe, key=key, state=state, number=number, liars=liars
+        )
 
     def recipe_of(self, client: Array) -> Recipe:
         """The recipe of one client, which has its own of the numbers that are `[N]`."""

@@ -85,8 +85,15 @@ def run_round(
         data = _pooled(data)
     _check_population(recipe, data)
 
+    liars = None
+    if recipe.attack is not None:
+        liars = recipe.attack.liars(key, recipe.clustering.num_clients)
+
     def cycle(state, number):
-        now = Cycle(recipe, recipe_at, task, key, state, data, plan, number, execution)
+        now = Cycle(
+            *(recipe, recipe_at, task, key, state),
+            *(data, plan, number, execution, liars),
+        )
         if schedule is None:
             return dense.run_cycle(now)
         return span.run_cycle(now, jax.tree.map(lambda x: x[number], schedule))
@@ -113,6 +120,7 @@ def _over_cycles(infos: RoundInfo) -> RoundInfo:
         uploads=infos.uploads.sum(),
         idle_uploads=infos.idle_uploads.sum(),
         aggregation=jax.tree.map(lambda x: x.mean(0), infos.aggregation),
+        contained=infos.contained,
     )
 
 

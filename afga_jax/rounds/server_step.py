@@ -13,6 +13,7 @@ from afga_jax.gossip.mixing import positions
 from afga_jax.optimizers.aggregators import AggregatorState
 from afga_jax.recipe import FederatedState, Memory, RoundInfo
 from afga_jax.rounds.cycle import Cycle
+from afga_jax.rounds.received import Received, contained, with_lies
 from afga_jax.rounds.update_rows import uploaded_rows
 from afga_jax.typing import Array, PyTree
 
@@ -36,6 +37,13 @@ def apply(
     """
     recipe, state = cycle.recipe, cycle.state
     num_clients = recipe.clustering.num_clients
+    sent = (ids < num_clients).sum(dtype=jnp.int32)
+    left_out: PyTree = ()
+    received = Received(ids, weights, deltas, memories)
+    received = with_lies(cycle, received, _num_params(state))
+    if recipe.contain:
+        received, left_out = contained(cycle, received)
+    ids, weights, deltas, memories = received
     start, unravel = ravel_pytree((state.params, state.stats))
     aggregate, aggregator, aggregation = _aggregate(
         cycle, ids, weights, deltas, memories.steps.count
@@ -63,7 +71,7 @@ def apply(
         controls=trees.put(state.controls, ids, controls),
         aggregator=aggregator,
     )
-    if cycle.plan.cycles.upload_count is not None:
+    if recipe.contain or cycle.plan.cycles.upload_count is not None:
         arrived = real.any()
         new = jax.tree.map(lambda x, old: jnp.where(arrived, x, old), new, state)
     # Diagnostics are about parameters, which come first.
@@ -71,8 +79,9 @@ def apply(
     diagnostics = {
         "delta_norm": optax.tree.norm(aggregate[:end]),
         "spread": trees.spread(weights, deltas[:, :end], aggregate[:end]),
-        "uploads": real.sum(dtype=jnp.int32),
+        "uploads": sent,
         "aggregation": aggregation,
+        "contained": left_out,
     }
     return new, diagnostics
 

@@ -19,6 +19,7 @@ from afga_jax.data.partition import SCHEMES
 from afga_jax.gossip.kernels import KERNELS
 from afga_jax.models import MODELS
 from afga_jax.optimizers.aggregators import AGGREGATORS
+from afga_jax.optimizers.attacks import ATTACKS
 from afga_jax.optimizers.client import LOCAL_OPTIMIZERS
 from afga_jax.rounds.execution import ENGINES
 
@@ -233,6 +234,16 @@ class Config:
     b1: float | None = _optimisation("β₁.")
     b2: float | None = _optimisation("β₂.")
 
+    attack: str | None = _conditions("What liars do.", choices=ATTACKS)
+    liars: float | None = _conditions(
+        "Share of the clients that lie.", at_least=0, below=1
+    )
+    attack_scale: float | None = _conditions(
+        "How much they lie; else by attack.", above=0
+    )
+    contain: bool | None = _conditions(
+        "Leave out uploads that are not finite; else with an attack."
+    )
     aggregator: str | None = _conditions(
         "How the server joins uploads; else their mean.", choices=AGGREGATORS
     )

@@ -74,6 +74,8 @@ class Training:
         }
         self._totals = {name: np.zeros(len(self.seeds)) for name in _TOTALS}
         self._latest: list[dict[str, Any]] = []
+        self._contained: set[tuple[int, int]] = set()
+        self._notes: list[str] = []
         self._inspected: dict[str, jax.Array] = {}
         self._clients: dict[str, Any] | None = None
         self._begun = time.perf_counter()
@@ -129,6 +131,11 @@ class Training:
             ]
             self.done += 1
         self.state = state
+
+    def notes(self) -> list[str]:
+        """What the user should know of the last rounds; each is said once."""
+        notes, self._notes = self._notes, []
+        return notes
 
     def inspect(self) -> None:
         """Measures the clients' models in the next round, for its line of metrics."""
@@ -246,6 +253,9 @@ class Training:
         for name in _TOTALS:
             value = spent[name]
             self._totals[name][row] += np.nan if value is None else float(value)
+        contained = {}
+        if jax.tree.leaves(info.contained):
+            contained["contained"] = self._contain(info.contained, row)
         return {
             "train_loss": info.loss,
             **{f"train_{name}": value for name, value in info.metrics.items()},
@@ -255,7 +265,21 @@ class Training:
             "needed": info.needed,
             "uploads": info.uploads,
             "zero_uploads": float(info.idle_uploads) / max(int(info.uploads), 1),
+            **contained,
         }
+
+    def _contain(self, ids: np.ndarray, row: int) -> int:
+        """Counts the uploads of a round that were left out; new clients are named."""
+        clients = ids[ids < self.config.num_clients].tolist()
+        new = sorted(set(clients) - {i for seed, i in self._contained if seed == row})
+        if new:
+            self._contained |= {(row, client) for client in new}
+            names = ", ".join(map(str, new))
+            self._notes.append(
+                f"round {self.done + 1} of seed {self.seeds[row]}: what client {names} "
+                "uploaded is not finite and was left out; a next time is only counted."
+            )
+        return len(clients)
 
     def _sums(self, row: int) -> dict[str, Any]:
         sums = {name: self._totals[name][row] for name in _TOTALS}
@@ -330,6 +354,8 @@ def _advance(
         if spent < SECONDS_PER_CALL and _is_quiet(training, every):
             spent = _timed(training, 1)  # so short that other beginnings would count
         display.first(training.done, spent, compilation.seconds)
+    for note in training.notes():
+        display.note(note)
     display.advanced(training.done - before, training.loss)
     return spent
 

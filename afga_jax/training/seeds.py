@@ -21,7 +21,7 @@ class Watched(NamedTuple):
     Attributes:
       info: What the round itself says.
       finite: Whether the round's loss, the new model and the server's moments are free
-        of NaN and infinity.
+        of NaN and infinity; without the loss where uploads that are not are left out.
     """
 
     info: RoundInfo
@@ -43,7 +43,10 @@ def keys_of(first: int, count: int) -> Array:
 
 def watched(state: FederatedState, info: RoundInfo) -> Watched:
     """For `Trainer(observe=...)`: a round's diagnostics, watched for NaN."""
-    arrays = (info.loss, state.params, state.stats, state.server)
+    arrays: PyTree = (info.loss, state.params, state.stats, state.server)
+    if jax.tree.leaves(info.contained):
+        # The loss of a client that is left out may be NaN.
+        arrays = arrays[1:]
     return Watched(info, _finite(arrays))
 
 

@@ -301,6 +301,13 @@ def test_long_planning_is_announced():
     assert devices.planning_seconds(short) < 1 < 3600 < devices.planning_seconds(long)
 
 
+def test_liars_by_name():
+    attack = digits(attack="label_flip", liars=0.25).algorithm.recipe.attack
+    assert attack.share == 0.25
+    assert attack.batch is not None
+    assert digits(attack="alie", liars=0.0).algorithm.recipe.attack is None
+
+
 def test_defences_by_name():
     made = digits(aggregator="krum", assumed_liars=1, krum_multi=2)
     assert made.algorithm.recipe.aggregator.least_uploads == 4
@@ -310,6 +317,13 @@ def test_defences_by_name():
     ("given", "message"),
     [
         ({"aggregator": "trimmed_mean"}, "needs assumed_liars"),
+        ({"attack": "nan"}, "needs liars"),
+        ({"liars": 0.2}, "nobody says what liars do: set attack"),
+        ({"attack": "nan", "liars": 0.2, "attack_scale": 2.0}, "nan has no scale"),
+        (
+            {"dataset": "quadratic", "attack": "label_flip", "liars": 0.2},
+            "quadratic has no classes",
+        ),
         ({"aggregator": "norm_clipping"}, "needs clip_radius"),
         ({"clip_radius": 1.0}, "clip_radius = 1.0, but nothing here reads it"),
         ({"aggregator": "median", "krum_multi": 2}, "set aggregator to krum"),

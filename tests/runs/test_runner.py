@@ -2,6 +2,7 @@
 
 import fcntl
 import io
+import re
 import shutil
 
 import jax
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 import run_files
-from afga_jax import data
+from afga_jax import attacks, data
 from afga_jax.runs import folder, loop, progress, record, runner, settings
 from afga_jax.runs.checkpoint import CheckpointError, Checkpoints
 from afga_jax.runs.command import Interrupted
@@ -60,6 +61,28 @@ def stopped(programs, config, tmp_path):
 def finished(whole, tmp_path):
     """A copy of the whole run that may be changed."""
     return shutil.copytree(whole.folder, tmp_path / "finished")
+
+
+def test_clients_whose_uploads_are_no_numbers_are_named_and_counted(tmp_path):
+    attack = attacks.nan(0.3)
+    programs = run_files.programs("fedavg", {"attack": attack}, rounds=3, eval_every=1)
+    error = io.StringIO()
+    display = progress.Display(quiet=True, error=error)
+    config, out = programs.experiment.config, tmp_path / "run"
+    run = runner.run(config, out, programs=programs, display=display)
+    liars = np.flatnonzero(attack.liars(jax.random.key(config.seed), 8))
+    notes = re.findall(r"client ([\d, ]+) uploaded", error.getvalue())
+    named = {int(client) for note in notes for client in note.split(", ")}
+    assert run.summary["finished"]
+    assert len(liars) == 2
+    assert named <= set(liars.tolist())
+    counts = [row["contained"] for row in run.metrics]
+    uploads = programs.experiment.algorithm.plan
+    for number, count in enumerate(counts):
+        sent = np.ravel(uploads(jax.random.key(config.seed), number).cycles.upload)
+        assert count == np.isin(sent, liars).sum()
+    assert sum(counts)
+    assert named
 
 
 def test_the_record_of_a_run(whole, config):

@@ -33,7 +33,7 @@ def options_of(config: Config, workload: Workload) -> dict[str, Any]:
     given = {name: getattr(config, name) for name in names}
     given["clustering"] = _clustering(config, workload)
     given["topology"] = _topology(config)
-    given |= conditions.options(config)
+    given |= conditions.options(config, workload.facts.get("classes"))
     for name in ("local_lr", "server_lr"):
         given[name] = _scheduled(config, given[name])
     return {name: value for name, value in given.items() if value is not None}

@@ -1,8 +1,9 @@
-"""From a configuration to the defences of a run: names become what they stand for."""
+"""From a configuration to a run's liars and defences: names become their values."""
 
 from typing import Any
 
 from afga_jax.optimizers.aggregators import AGGREGATORS, Aggregator
+from afga_jax.optimizers.attacks import ATTACKS, Attack
 from afga_jax.runs.config import Config
 
 # Settings that belong to an aggregator, by its own names for them.
@@ -15,15 +16,46 @@ _SETTINGS = {
 _NEEDED = ("assumed_liars", "clip_radius")
 
 
-def options(config: Config) -> dict[str, Any]:
+def options(config: Config, classes: int | None) -> dict[str, Any]:
     """Options of `afga_jax.build` for hard conditions; None: as the algorithm has it.
+
+    Args:
+      config: The run's configuration.
+      classes: Number of the data's classes; None: there are none.
 
     Raises:
       ValueError: A setting is missing, or belongs to nothing that is chosen.
     """
     aggregator, used = _aggregator(config)
     _check_used(config, used)
-    return {"aggregator": aggregator}
+    return {"aggregator": aggregator, "attack": _attack(config, classes)}
+
+
+def _attack(config: Config, classes: int | None) -> Attack | None:
+    name, share, scale = config.attack, config.liars, config.attack_scale
+    if name is None:
+        for field, value in (("liars", share), ("attack_scale", scale)):
+            if value:
+                raise ValueError(
+                    f"{field} = {value:g}, but nobody says what liars do: set attack, "
+                    f"or leave {field} out."
+                )
+        return None
+    if share is None:
+        raise ValueError(f"attack = {name!r} needs liars: set it, 0.2 is every fifth.")
+    given: dict[str, Any] = {} if scale is None else {"scale": scale}
+    if name == "label_flip":
+        if classes is None:
+            raise ValueError(
+                f"attack = {name!r}, but {config.dataset} has no classes: take another."
+            )
+        given["classes"] = classes
+    if scale is not None and name in ("label_flip", "nan"):
+        raise ValueError(
+            f"attack_scale = {scale:g}, but {name} has no scale: leave it out."
+        )
+    # A curve over the share of liars begins at none.
+    return ATTACKS[name](share, **given) if share else None
 
 
 def _aggregator(config: Config) -> tuple[Aggregator | None, set[str]]:
