@@ -1,4 +1,4 @@
-"""The guides' Python runs as printed and does what the guides say."""
+"""All Python of the site's pages runs as printed and does what they say."""
 
 import json
 import re
@@ -20,6 +20,7 @@ PAGES = [
     *sorted(path.relative_to(DOCS).as_posix() for path in DOCS.glob("guide/*.md")),
     "one-page.md",
     "test-vectors.md",
+    "when-does-gossip-pay.md",
 ]
 KEY = jax.random.key(3)
 STEPS = [1, 4, 2, 3, 4, 1, 2, 3, 4]
@@ -71,6 +72,11 @@ def test_page_prints_what_it_says(page, capsys):
             np.testing.assert_allclose(float(word), float(wanted), rtol=0, atol=2e-3)
         else:
             assert word == wanted
+
+
+def test_no_page_with_python_is_left_out():
+    every = [path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")]
+    assert {page for page in every if blocks(page, "python")} == set(PAGES)
 
 
 def test_one_page_is_short_and_plain():

@@ -2,9 +2,12 @@
 
 The slow tests run those that train, at smoke scale. `make` targets and notebooks are
 run by `.ci/run`, downloads by `tests/runs/test_data_command.py` from a server of its
-own, benchmarks by people: of these only names and flags are checked.
+own, benchmarks by people: those are started here, and stopped once they have read their
+flags.
 """
 
+import argparse
+import importlib
 import re
 import shlex
 from pathlib import Path
@@ -29,15 +32,20 @@ SMOKE = ["--scale=smoke", "--rounds=1", "--nocompile_cache"]
 BY_HAND = {"lint"}
 _FENCED = re.compile(r"^ *```sh\n(.*?)```", re.DOTALL | re.MULTILINE)
 _INDENTED = re.compile(r"^ {4}.*$", re.MULTILINE)
-_LINE = re.compile(r"^ *((?:python|make) [-\w].*)$", re.MULTILINE)
-_INLINE = re.compile(r"`((?:python|make) [-\w][^`\n]*)`")
+_START = r"(?:(?:python|make) [-\w]|afga [a-z])"
+_LINE = re.compile(rf"^ *(?:srun )?({_START}.*)$", re.MULTILINE)
+_INLINE = re.compile(rf"`({_START}[^`\n]*)`")
 
 
 def printed(text):
-    """Commands on lines of their own, or between backticks, without comments."""
+    """Commands on lines of their own, or between backticks, without comments.
+
+    `afga NAME` is `python -m experiments.NAME`, which `tests/runs/test_main.py` shows.
+    """
     alone = "\n".join(_FENCED.findall(text) + _INDENTED.findall(text))
     found = _INLINE.findall(text) + _LINE.findall(alone)
-    return [shlex.split(line, comments=True) for line in found]
+    named = [re.sub(r"^afga ", "python -m experiments.", line) for line in found]
+    return [shlex.split(line, comments=True) for line in named]
 
 
 def commands(program):
@@ -55,9 +63,15 @@ TESTS = [line for line in PYTHON if "pytest" in line]
 VECTORS = "python -m afga_jax.testing.vectors OUT"
 
 
+class Understood(Exception):
+    """A benchmark has read its flags."""
+
+
 def test_commands_are_found():
     text = "Do `make a`.\n```sh\npython -m b --c  # d\n```\n\n    make e\nmake no.\n"
     assert printed(text) == [["make", "a"], ["python", "-m", "b", "--c"], ["make", "e"]]
+    text = "`afga NAME` is a pattern\n\n    srun afga cifar --x\n"
+    assert printed(text) == [["python", "-m", "experiments.cifar", "--x"]]
     assert len(EXPERIMENTS) > 10
     assert {*BENCHMARKS, *EXPERIMENTS, *TESTS, VECTORS} == set(PYTHON)
     assert {"make demo", "make test", "make slow"} <= set(MAKE)
@@ -84,14 +98,32 @@ def test_tests_exist(command):
 
 
 @pytest.mark.parametrize("command", BENCHMARKS)
-def test_benchmark_exists_and_has_the_flags(command):
-    _, *words = shlex.split(command)
-    module = words[1].replace(".", "/") + ".py" if words[0] == "-m" else words[0]
-    source = (ROOT / module).read_text()
-    for word in words:
-        if word.startswith("--"):
-            name = re.match(r"--(\w+)", word)[1]
-            assert re.search(rf'"(--)?{name}"', source), f"{module} has no --{name}"
+def test_benchmark_starts_and_understands_its_flags(command, monkeypatch):
+    name, *given = shlex.split(command.removeprefix("python ").removeprefix("-m "))
+    name = name.removesuffix(".py").replace("/", ".")
+    source = (ROOT / f"{name.replace('.', '/')}.py").read_text()
+    if "argparse" not in source:
+        # Flags of absl would stay in this process.
+        named = {re.match(r"--(\w+)", word)[1] for word in given}
+        assert named <= set(re.findall(r'flags\.DEFINE_\w+\("(\w+)"', source))
+        return
+    read = argparse.ArgumentParser.parse_args
+
+    def parse(parser):
+        read(parser, given)
+        raise Understood
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse)
+    with pytest.raises(Understood):
+        importlib.import_module(name).main()
+
+
+def test_benchmarks_are_listed(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["all", "--list"])
+    module = importlib.import_module("benchmarks.all")
+    module.main()
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in printed] == list(module.NAMES)
 
 
 @pytest.mark.parametrize("command", EXPERIMENTS)
