@@ -1,5 +1,5 @@
 # On a fresh clone all of these create .venv first and install the package into it, with
-# the versions that were tested: `make demo` compares three algorithms on built-in data,
+# the versions that were tested: `make demo` compares six algorithms on built-in data,
 # `make check` runs in a minute what a change of the round breaks first, `make test` the
 # tests but for the slow ones.
 PYTHON ?= python3
@@ -28,7 +28,8 @@ slow: install
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -q -m slow
 
 demo: install
-	$(BIN)/python -m experiments.compare --dataset=digits --algos=fedamsgrad,afga,cafga --num_seeds=3 --out=runs/demo
+	$(BIN)/python -m experiments.compare --dataset=digits --setting=demo --num_seeds=5 \
+		--algos=fedavg,fedamsgrad,scaffold,feddyn,afga,cafga --out=runs/demo
 
 notebooks: install
 	$(BIN)/python -m pytest -q --nbmake notebooks/*.ipynb

@@ -2,7 +2,9 @@
 
 import contextlib
 import logging as standard_logging
+import os
 import re
+import shutil
 import signal
 import sys
 import threading
@@ -102,8 +104,17 @@ def as_started(text: str, program: str) -> str:
     fetch = r"python -m experiments.data fetch \1"
     text = re.sub(r"afga_jax\.data\.load\('(\w+)'\)", fetch, text)
     if program.startswith("afga "):
-        text = re.sub(r"python -m\s+experiments\.(\w+)", r"afga \1", text)
+        text = re.sub(r"\S*python -m\s+experiments\.(\w+)", r"afga \1", text)
     return text
+
+
+def interpreter() -> str:
+    """How a shell finds this Python: by its name, or where no PATH leads to it."""
+    own, found = Path(sys.executable), shutil.which("python")
+    if found is not None and Path(found).parent == own.parent:
+        return "python"
+    here = Path.cwd()
+    return str(own.relative_to(here) if own.is_relative_to(here) else own)
 
 
 def plain_notes() -> None:
@@ -130,7 +141,7 @@ def say(text: str) -> None:
 
 @contextlib.contextmanager
 def remembered() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C and SIGTERM are only remembered; the second one stops at once.
+    """Ctrl-C and SIGTERM are only remembered, and said; the second stops at once.
 
     Yields:
       A function that tells whether one came.
@@ -142,6 +153,9 @@ def remembered() -> Iterator[Callable[[], bool]]:
         if seen:
             raise KeyboardInterrupt
         seen.append(number)
+        if processes.is_first():
+            # Not `say`: the signal may have come amid a line of the same stream.
+            os.write(2, b"\nstopping after this round; again: at once\n")
 
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False  # Python gives signals to the main thread only

@@ -35,7 +35,7 @@ _SIGNS = {"above": ">", "at_least": ">=", "below": "<", "at_most": "<="}
 IMAGES = ("cifar10", "cifar100", "fashion_mnist", "mnist")
 DATASETS = (*IMAGES, "digits", "shakespeare", "quadratic", "logistic", "gaussians")
 TEXT_SCHEMES = ("natural", "grouped")
-SETTINGS = ("1", "2", "3", "4", "hafed", "fedcluster")
+SETTINGS = ("1", "2", "3", "4", "hafed", "fedcluster", "demo")
 SCALES = ("paper", "small", "smoke")
 SCHEDULES = ("constant", "cosine", "linear", "step")
 
@@ -116,7 +116,9 @@ class Config:
     """
 
     algo: str = _algorithm("Algorithm.", "afga", choices=ALGORITHMS)
-    setting: str = _algorithm("A paper's setting; else by data set.", choices=SETTINGS)
+    setting: str = _algorithm(
+        "A paper's setting, or the demo's; else by data set.", choices=SETTINGS
+    )
     scale: str = _algorithm(
         "The setting's size; else paper on an accelerator, small without.",
         choices=SCALES,

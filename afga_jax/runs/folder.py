@@ -132,7 +132,9 @@ def check_state(
             "restore what belongs together, or start a new run elsewhere."
         )
     noted = record.unpacked(about["lines"])
-    lines = [line for line in record.lines_of(out) if line[0] <= about["round"]]
+    # A round that is still to be evaluated may have been, by a program that was killed.
+    last = about["round"] - (record.DUE in about)
+    lines = [line for line in record.lines_of(out) if line[0] <= last]
     # A run that was given more rounds drops lines that only its old end asked for.
     config = Config.from_dict(before.config) if before else None
     due = [line for line in noted if config and evaluates(config, line[0])]

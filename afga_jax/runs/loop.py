@@ -1,6 +1,7 @@
 """A run in progress, from the first round to the last: its state, and its loop."""
 
 import functools
+import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from afga_jax.runs.folder import evaluates
 from afga_jax.runs.load import load, started_from
 from afga_jax.runs.programs import CAPACITY, Programs
 from afga_jax.runs.progress import Compilation, Display
-from afga_jax.runs.record import Line, Record, Row, Run, packed
+from afga_jax.runs.record import DUE, Line, Record, Row, Run, packed, plain
 from afga_jax.runs.summary import FINAL_ROUNDS, summarise
 from afga_jax.training import client_metrics
 from afga_jax.training.seeds import Watched, keys_of, seeded_init
@@ -61,6 +62,8 @@ class Training:
       keys: Random keys, one for each seed.
       done: Number of rounds so far.
       seconds: Time spent so far, in all the processes that the run was continued in.
+      is_due: Whether the last round is still to be evaluated: who stops a run does not
+        wait for that.
     """
 
     def __init__(self, config: Config, programs: Programs):
@@ -79,7 +82,7 @@ class Training:
         self._inspected: dict[str, jax.Array] = {}
         self._clients: dict[str, Any] | None = None
         self._begun = time.perf_counter()
-        self._before, self.done = 0.0, 0
+        self._before, self.done, self.is_due = 0.0, 0, False
         self.state: PyTree = None
 
     @property
@@ -130,7 +133,7 @@ class Training:
                 for row in range(len(self.seeds))
             ]
             self.done += 1
-        self.state = state
+        self.state, self.is_due = state, False
 
     def notes(self) -> list[str]:
         """What the user should know of the last rounds; each is said once."""
@@ -167,7 +170,7 @@ class Training:
 
     def write(self, writer: Record) -> list[Row]:
         """Measures and writes: a line for each seed, and every client's metrics."""
-        rows = writer.write(self.measure())
+        rows, self.is_due = writer.write(self.measure()), False
         if self._clients is not None:
             writer.write_clients(self._clients)
         return rows
@@ -186,6 +189,8 @@ class Training:
         """
         if self.done not in checkpoints.steps():
             about = {"identity": self.identity, "lines": packed(lines)}
+            if self.is_due:
+                about[DUE] = json.dumps([plain(self._latest), self._inspection()])
             checkpoints.save(self.done, self._saved(), about)
 
     def restore(self, checkpoints: Checkpoints, accept: Accept | None = None) -> bool:
@@ -197,10 +202,20 @@ class Training:
         """
         init = seeded_init(self.programs.experiment.algorithm.init)
         self.state = jax.eval_shape(init, self.keys)
-        saved = checkpoints.restore(self._saved(), accept)
+        noted: dict[str, Any] = {}
+
+        def look(about: dict[str, Any], path: Path) -> None:
+            noted.update(about)
+            if accept is not None:
+                accept(about, path)
+
+        saved = checkpoints.restore(self._saved(), look)
         if saved is None:
             return False
         self.done, content = saved
+        self.is_due = DUE in noted
+        if self.is_due:
+            self._latest, self._inspected = json.loads(noted[DUE])
         # A copy, since the memory of a state is given away with it; on a mesh no
         # single device may have room for it.
         mesh = self.programs.trainer.execution.mesh
@@ -237,6 +252,10 @@ class Training:
         while self.done < done:
             self.advance(min(CAPACITY, done - self.done))
         self._before, self._begun = seconds, time.perf_counter()
+
+    def _inspection(self) -> dict[str, list[float]]:
+        measured = jax.device_get(self._inspected)
+        return {name: np.asarray(values).tolist() for name, values in measured.items()}
 
     def _saved(self) -> PyTree:
         seconds = np.float64(self.seconds)
@@ -311,18 +330,30 @@ def train(
       Why it ended: `rounds` or `target`.
 
     Raises:
-      Interrupted: The state is saved.
+      Interrupted: The state is saved, and a due evaluation left to who goes on.
       Diverged: It is not.
     """
     config, pace = training.config, None
     every = config.checkpoint_every or config.eval_every
+
+    def stopped() -> bool:
+        return processes.any_of(interrupted()) and training.done < config.rounds
+
+    def evaluate() -> None:
+        rows = training.write(writer)
+        metrics.extend(rows)
+        display.evaluated(rows)
+
+    if training.is_due:
+        evaluate()
     while training.done < config.rounds and not reached(config, metrics):
         pace = _advance(training, display, every, pace)
+        stops = stopped()
         if evaluates(config, training.done):
-            rows = training.write(writer)
-            metrics += rows
-            display.evaluated(rows)
-        stops = processes.any_of(interrupted()) and training.done < config.rounds
+            training.is_due = stops
+            if not stops:
+                evaluate()
+                stops = stopped()
         if stops or training.done % every == 0:
             _save(training, states, writer)
         if stops:

@@ -13,6 +13,8 @@ import tqdm
 
 from afga_jax.runs.config import Config
 from afga_jax.runs.record import Row, Run
+from afga_jax.runs.report.results import STAND_IN, stands_in
+from afga_jax.runs.summary import averaged
 
 
 def silent() -> "Display":
@@ -37,7 +39,7 @@ class Display:
         out: TextIO | None = None,
         error: TextIO | None = None,
     ):
-        self.quiet, self._rounds = quiet, 0
+        self.quiet, self._rounds, self._done = quiet, 0, 0
         self._out, self._error = out or sys.stdout, error or sys.stderr
         self._terminal = self._error.isatty() and not quiet
         self._bar: tqdm.tqdm | None = None
@@ -45,7 +47,7 @@ class Display:
 
     def begin(self, config: Config, facts: Row, folder: Path, done: int) -> None:
         """A run is about to start, or to go on."""
-        self._rounds = config.rounds
+        self._rounds, self._done = config.rounds, done
         for note in facts.get("notes", ()):
             self.note(note)
         model = f"{config.model} of " if config.model else ""
@@ -86,13 +88,14 @@ class Display:
 
     def advanced(self, rounds: int, loss: float) -> None:
         """Some rounds are done."""
+        self._done += rounds
         if self._bar is not None:
             self._bar.set_postfix({"loss": f"{loss:.3f}"} | self._accuracy, False)
-            self._bar.update(rounds)
+            self._bar.update(self._done - self._bar.n)
 
     def evaluated(self, rows: Sequence[Row]) -> None:
         """A round was evaluated; one row for each seed."""
-        accuracy = _over_seeds(rows, "test_accuracy", "{:.2f}", 100, " %")
+        accuracy = accuracy_of(rows)
         if accuracy:
             self._accuracy = {"accuracy": accuracy}
         if self._terminal:
@@ -109,11 +112,12 @@ class Display:
     def end(self, run: Run) -> None:
         """The run is over."""
         summary = run.summary or {}
-        text = f"final {outcome(run)}, the mean of the last five evaluations"
+        text = f"final {outcome(run)}, {averaged(run.metrics)}"
         if run.config["target"] is not None:
             at = summary["first_round_at_target"]
             text += f"; target at round {at:g}" if at else "; target not reached"
-        self.say(f"{text}; {_duration(summary['wall_seconds'])}; {run.folder}")
+        text += f"; {_duration(summary['wall_seconds'])}; {run.folder}"
+        self.say(f"{text}; {STAND_IN}" if stands_in(run) else text)
 
     def close(self) -> None:
         """Leaves the bar as it stands."""
@@ -126,6 +130,11 @@ class Display:
             print(text, file=stream, flush=True)
         else:
             self._bar.write(text, file=stream)
+
+
+def accuracy_of(rows: Sequence[Row]) -> str:
+    """The test accuracy of an evaluated round; empty: the task has none."""
+    return _over_seeds(rows, "test_accuracy", "{:.2f}", 100, " %")
 
 
 def outcome(run: Run) -> str:

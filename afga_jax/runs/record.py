@@ -39,6 +39,9 @@ Row = dict[str, Any]
 #: Round and checksum of a line of the metrics.
 Line = tuple[int, int]
 
+#: Name under which a state notes what it knows of a round still to be evaluated.
+DUE = "due"
+
 _CONFIG, _METRICS, _SUMMARY = "config.json", "metrics.jsonl", "summary.json"
 _EVENTS, _CLIENTS = "tensorboard", "clients.npz"
 #: Folder of the newest states.

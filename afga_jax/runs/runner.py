@@ -176,7 +176,8 @@ def _run(training: Training, writer: Record, display: Display, about, before) ->
         settings = config.to_dict()
         own = {"identity": training.identity, "facts": facts}
         writer.configure(settings, **own, **more, **about)
-        metrics = writer.resume(lambda row: _is_kept(row, config, training.done))
+        known = training.done - training.is_due
+        metrics = writer.resume(lambda row: _is_kept(row, config, known))
         with command.remembered() as interrupted:
             stopped = loop.train(
                 training,
@@ -200,9 +201,9 @@ def _run(training: Training, writer: Record, display: Display, about, before) ->
     return run
 
 
-def _is_kept(row: Row, config: Config, done: int) -> bool:
+def _is_kept(row: Row, config: Config, known: int) -> bool:
     # A run that had fewer rounds evaluated the last of those; this one would not have.
-    return row["round"] <= done and folder.evaluates(config, row["round"])
+    return row["round"] <= known and folder.evaluates(config, row["round"])
 
 
 def _is_finished(before: Run, config: Config) -> bool:

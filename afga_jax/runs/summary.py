@@ -7,6 +7,7 @@ from typing import Any
 
 #: Evaluated rounds that a final value is the mean of: AFGA, Tables 4 and 5.
 FINAL_ROUNDS = 5
+_COUNTED = ("two", "three", "four", "five")
 
 
 def summarise(
@@ -42,6 +43,18 @@ def summarise(
     whole = reached and None not in reached
     summary["first_round_at_target"] = statistics.mean(reached) if whole else None
     return {**summary, "seeds": each}
+
+
+def averaged(metrics: Sequence[dict[str, Any]]) -> str:
+    """What the final values are the mean of, in words.
+
+    >>> averaged([{"round": r} for r in range(1, 4)]), averaged([{"round": 1}])
+    ('the mean of the last three evaluations', 'from its only evaluation')
+    """
+    number = min(FINAL_ROUNDS, len({row["round"] for row in metrics}))
+    if number < 2:
+        return "from its only evaluation"
+    return f"the mean of the last {_COUNTED[number - 2]} evaluations"
 
 
 def merit(summary: dict[str, Any]) -> float:

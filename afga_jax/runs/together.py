@@ -7,7 +7,7 @@ repeats what diverged and says so, and goes on with what was interrupted.
 
 import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,10 @@ def width(config: Config, at_most: int) -> int:
 
 
 def advance(
-    configs: Mapping[Path, Config], programs: Programs, about: Mapping[str, Any]
+    configs: Mapping[Path, Config],
+    programs: Programs,
+    about: Mapping[str, Any],
+    advanced: Callable[[int], None] = lambda rounds: None,
 ) -> None:
     """Brings runs to their last round, but for those that diverge on the way.
 
@@ -60,6 +63,7 @@ def advance(
       configs: Configurations by the runs' folders; `programs` accepts them all.
       programs: The programs that all of them share.
       about: More entries for `config.json`.
+      advanced: Function that is told how many rounds, of all runs, were done just now.
 
     Raises:
       Interrupted: Ctrl-C or SIGTERM; all states are saved.
@@ -74,7 +78,7 @@ def advance(
         # A sweep that was killed while it saved may have left some behind.
         level = [member for member in members if member.done == members[0].done]
         interrupted = stack.enter_context(command.remembered())
-        _train(level, programs, interrupted)
+        _train(level, programs, interrupted, advanced)
 
 
 class _Member(Training):
@@ -93,7 +97,10 @@ class _Member(Training):
         facts = {**programs.experiment.facts, "engine": choice.record}
         own = {"identity": self.identity, "facts": facts}
         self.writer.configure(config.to_dict(), **own, **about)
-        self.writer.resume(lambda row: row["round"] <= self.done)
+        known = self.done - self.is_due
+        self.writer.resume(lambda row: row["round"] <= known)
+        if self.is_due:
+            self.write(self.writer)
 
     def __enter__(self) -> "_Member":
         return self
@@ -101,8 +108,15 @@ class _Member(Training):
     def __exit__(self, *error: Any) -> None:
         self.writer.close()
 
-    def keep(self, state: PyTree, watched: Watched, *, save: bool) -> None:
-        """Takes some rounds and writes what is due after them, unless it diverged."""
+    def keep(self, state: PyTree, watched: Watched, *, save: bool, stops: bool) -> None:
+        """Takes some rounds and writes what is due after them, unless it diverged.
+
+        Args:
+          state: The state after them.
+          watched: Their diagnostics.
+          save: Whether the state is to be saved.
+          stops: Whether the user wants to stop, so that nothing is evaluated.
+        """
         if self.diverged:
             return
         try:
@@ -110,14 +124,17 @@ class _Member(Training):
         except Diverged:
             self.diverged = True
             return
-        if evaluates(self.config, self.done):
+        self.is_due = evaluates(self.config, self.done)
+        if self.is_due and not stops:
             self.write(self.writer)
         if save:
             self.writer.sync()
             self.save(self.states, self.writer.lines)
 
 
-def _train(members: Sequence[_Member], programs: Programs, interrupted) -> None:
+def _train(
+    members: Sequence[_Member], programs: Programs, interrupted, advanced
+) -> None:
     config, done = members[0].config, members[0].done
     every = config.checkpoint_every or config.eval_every
     keys = jnp.concatenate([member.keys for member in members])
@@ -134,6 +151,7 @@ def _train(members: Sequence[_Member], programs: Programs, interrupted) -> None:
         watched = jax.device_get(watched)
         whole = jax.device_get(state) if on_mesh else state
         done += rounds
+        advanced(rounds * len(members))
         stops = interrupted() and done < config.rounds
         for number, member in enumerate(members):
             mine = slice(number * seeds, (number + 1) * seeds)
@@ -142,6 +160,7 @@ def _train(members: Sequence[_Member], programs: Programs, interrupted) -> None:
                 jax.tree.map(lambda x: x[mine].copy(), whole),  # noqa: B023
                 jax.tree.map(lambda x: x[:, mine], watched),  # noqa: B023
                 save=stops or done % every == 0 or done == config.rounds,
+                stops=stops,
             )
         if stops:
             raise Interrupted

@@ -30,7 +30,7 @@ def config(programs):
 
 @pytest.fixture(scope="module")
 def begun(programs, config, tmp_path_factory):
-    """Stopped after round 5 of 7, with states of rounds 4 and 5 and three lines."""
+    """Stopped after round 5 of 7, with states of rounds 4 and 5 and lines up to 4."""
     out = tmp_path_factory.mktemp("begun") / "run"
     with pytest.raises(Interrupted):
         runner.run(config, out, programs=programs, display=run_files.Interrupting(5))
@@ -75,7 +75,7 @@ def test_as_it_was_it_goes_on(out, config, programs):
 @pytest.mark.parametrize("gone", ["all", "content", "replaced"])
 def test_lost_states_do_not_start_again_at_round_0(gone, out, config, programs):
     shutil.rmtree(out / "checkpoints")
-    match = r"checkpoints has no state, but the run was evaluated to round 5"
+    match = r"checkpoints has no state, but the run was evaluated to round 4"
     if gone == "content":
         (out / "checkpoints").mkdir()
     elif gone == "replaced":
@@ -133,7 +133,7 @@ def test_lines_that_are_no_rows(line, out, config, programs):
 def test_a_line_after_the_last_state_is_measured_again(out, config, programs):
     path = out / "metrics.jsonl"
     lines = path.read_text()
-    path.write_text(lines + lines.splitlines()[-1].replace('"round": 5', '"round": 6'))
+    path.write_text(lines + lines.splitlines()[-1].replace('"round": 4', '"round": 6'))
     run = runner.run(config, out, programs=programs, resume=True)
     assert [row["round"] for row in run.metrics] == [2, 3, 4, 5, 6, 7]
 

@@ -4,8 +4,9 @@ import pytest
 
 import afga_jax
 import run_files
-from afga_jax.runs import loop, runner
+from afga_jax.runs import loop, record, runner
 from afga_jax.runs.command import Interrupted
+from afga_jax.runs.progress import Display
 
 
 @pytest.fixture(autouse=True)
@@ -52,3 +53,37 @@ def test_the_span_engine_in_a_new_process_that_saw_other_rounds(algo, tmp_path):
     new = run_files.programs(algo, engine="span", rounds=19)
     parts = runner.run(config, tmp_path / "parts", programs=new, resume=True)
     run_files.assert_same(whole, parts, programs)
+
+
+@pytest.mark.parametrize("consensus", [False, True])
+def test_who_stops_a_run_does_not_wait_for_an_evaluation(consensus, tmp_path, capfd):
+    programs = run_files.programs("afga", consensus=consensus, num_seeds=2)
+    config = programs.experiment.config
+    whole = runner.run(config, tmp_path / "whole", programs=programs)
+    stop = run_files.Interrupting(5)
+    with pytest.raises(Interrupted):
+        runner.run(config, tmp_path / "parts", programs=programs, display=stop)
+    said = capfd.readouterr().err
+    assert said == "\nstopping after this round; again: at once\n"
+    assert {row["round"] for row in record.read(tmp_path / "parts").metrics} == {
+        2,
+        3,
+        4,
+    }
+    # Killed when the evaluation that was due is written, but no state knows of it.
+    with pytest.raises(ZeroDivisionError):
+        runner.run(
+            config,
+            tmp_path / "parts",
+            programs=programs,
+            display=Killed(quiet=True),
+            resume=True,
+        )
+    assert record.read(tmp_path / "parts").metrics[-1]["round"] == 5
+    parts = runner.run(config, tmp_path / "parts", programs=programs, resume=True)
+    run_files.assert_same(whole, parts, programs)
+
+
+class Killed(Display):
+    def evaluated(self, rows):
+        raise ZeroDivisionError

@@ -38,11 +38,12 @@ from afga_jax.mesh import on_cpu
 from afga_jax.runs import command, devices, flags, record, report, runner
 from afga_jax.runs.folder import RUNS
 from afga_jax.runs.loop import Diverged
-from afga_jax.runs.progress import Display
+from afga_jax.runs.progress import outcome
 from afga_jax.runs.record import Run, write_text
 from afga_jax.runs.report import break_even, curves_file, prices
 from afga_jax.runs.report.prices import Prices
 from afga_jax.runs.report.results import labels
+from afga_jax.runs.series import Series
 from afga_jax.runs.settings import resolve
 
 DATASET = "cifar10"
@@ -76,10 +77,12 @@ def compare(arguments: Sequence[str]) -> int:
         command.say(f"warning: {line}")
     # Before anything is written: what is asked may be impossible.
     priced = write_prices(runs, target, asked, out) if asked else None
-    print(write(runs, out))
-    print(f"table and figure: {out / 'table.md'}, {out / 'comparison.png'}")
+    write(runs, out)
+    print(_shown(runs, out))
     if priced is not None:
         print(f"\n{priced}\nprices: {out / 'prices.md'}, {out / 'prices.png'}")
+    if algorithms and not failed:
+        print(command.as_started(_next_commands(runs, out), arguments[0]))
     return 1 if failed else 0
 
 
@@ -121,32 +124,33 @@ def train(
     for note in dict.fromkeys(note for plan in plans.values() for note in plan.notes):
         command.say(f"note: {note}")
     runs, failed = [], False
-    for name, plan in plans.items():
-        runner.keep_programs(plan.config)
-        try:
-            run = runner.run(
-                plan.config,
-                out / name,
-                resume=True,
-                display=Display(),
-                about={"sources": plan.sources},
-            )
-        except Diverged as error:
-            command.say(f"error: {name}: {error}")
-            run, failed = record.read(out / name), True
-        runs.append(run)
+    with Series([plan.config.rounds for plan in plans.values()]) as series:
+        for name, plan in plans.items():
+            runner.keep_programs(plan.config)
+            try:
+                run = runner.run(
+                    plan.config,
+                    out / name,
+                    resume=True,
+                    display=series.next(name),
+                    about={"sources": plan.sources},
+                )
+            except Diverged as error:
+                series.say(f"error: {name}: {error}")
+                run, failed = record.read(out / name), True
+            runs.append(run)
+            if not series.is_shown:  # on a terminal the table follows the bar
+                series.line(f"[{len(runs)}/{len(plans)}] {name}: {outcome(run)}")
     return runs, failed
 
 
-def write(runs: Sequence[Run], out: Path) -> str:
-    """Writes the tables and the figure; returns the table in Markdown."""
+def write(runs: Sequence[Run], out: Path) -> None:
+    """Writes the tables, the figure and the curves."""
     out.mkdir(parents=True, exist_ok=True)
-    texts = {kind: report.table(runs, kind) for kind in report.KINDS}
-    for kind, text in texts.items():
-        write_text(out / _FILES[kind], text)
+    for kind, name in _FILES.items():
+        write_text(out / name, report.table(runs, kind))
     write_text(out / "curves.csv", curves_file.text(runs))
     report.comparison(runs, out / "comparison.png")
-    return texts["markdown"]
 
 
 def write_prices(
@@ -171,6 +175,53 @@ def write_prices(
     write_text(out / "prices.csv", break_even.csv_table(methods, target, asked))
     break_even.figure(methods, target, asked, out / "prices.png")
     return text
+
+
+def _shown(runs: Sequence[Run], out: Path) -> str:
+    """What is printed: what ran, what came out, what it does not show, and where."""
+    ranking = report.ranking(runs)
+    if "≈" in ranking:
+        ranking += "\n(≈: neighbours within two standard errors, not told apart)"
+    tables = ", ".join(str(out / name) for name in _FILES.values())
+    parts = (
+        "\n".join([report.shared(runs), *_sizes(runs)]),
+        report.table(runs, "text").rstrip(),
+        ranking,
+        f"tables: {tables}\nfigure: {out / 'comparison.png'}",
+    )
+    return "\n\n".join(part for part in parts if part)
+
+
+def _sizes(runs: Sequence[Run]) -> list[str]:
+    """How much was learnt from, and by how large a model, where all runs say so."""
+    facts = [run.facts or {} for run in runs]
+    sizes = {(_samples(fact), fact.get("parameters")) for fact in facts}
+    ((samples, parameters), *others) = sizes
+    if others or not samples or not parameters:
+        return []
+    return [f"{samples:,} training samples, {parameters:,} parameters"]
+
+
+def _samples(facts: Mapping[str, Any]) -> int | None:
+    held = facts.get("partition")
+    return held and round(held["clients"] * held["mean"])
+
+
+def _next_commands(runs: Sequence[Run], out: Path) -> str:
+    """Three commands that lead on from a comparison."""
+    config, python = runs[-1].config, command.interpreter()
+    same = f"--dataset={config['dataset']} --setting={config['setting']}"
+    rate = config["local_lr"]
+    rates = f"--algo={config['algo']} --local_lr={rate / 3:.2g},{rate:g},{3 * rate:.2g}"
+    commands = {
+        "what each costs where links have other prices": f"compare {out} --prices",
+        "is a rate the best?": f"sweep {same} {rates}",
+        "a real data set": "cifar --algo=afga",
+    }
+    lines = [
+        f"  # {why}\n  {python} -m experiments.{line}" for why, line in commands.items()
+    ]
+    return "\n".join(["\nnext:", *lines])
 
 
 def _runs(words: Sequence[str]) -> list[Run]:

@@ -33,9 +33,10 @@ from afga_jax.runs.folder import RUNS
 from afga_jax.runs.grid import Cell
 from afga_jax.runs.loop import Diverged
 from afga_jax.runs.programs import Programs
-from afga_jax.runs.progress import Display, outcome, silent
+from afga_jax.runs.progress import Display, outcome
 from afga_jax.runs.record import Run, write_text
 from afga_jax.runs.report.tables import csv_lines
+from afga_jax.runs.series import Series
 from afga_jax.runs.summary import merit
 
 DATASET = "cifar10"
@@ -88,19 +89,22 @@ def train(
       Each cell with its run.
     """
     results, programs, advanced = [], None, set()
-    for number, cell in enumerate(cells, 1):
-        run = finished(cell)
-        if run is None:
-            config, programs = _prepared(cell, programs)
-            if cell.folder not in advanced and together.fits(config):
-                width = together.width(config, side_by_side)
-                advanced |= _advance(cells[number - 1 :], programs, width)
-            run = _run(cell, config, programs)
-        results.append((cell, run))
-        print(f"[{number}/{len(cells)}] {cell.label}: {outcome(run)}", flush=True)
-        out.mkdir(parents=True, exist_ok=True)
-        rows = csv_lines([_row(*pair) for pair in results])
-        write_text(out / "results.csv", rows)
+    with Series([cell.config.rounds for cell in cells]) as series:
+        for number, cell in enumerate(cells, 1):
+            run = finished(cell)
+            if run is not None:
+                series.skip()
+            else:
+                config, programs = _prepared(cell, programs)
+                if cell.folder not in advanced and together.fits(config):
+                    width = together.width(config, side_by_side)
+                    advanced |= _advance(cells[number - 1 :], programs, width, series)
+                run = _run(cell, config, programs, series.next(cell.label))
+            results.append((cell, run))
+            series.line(f"[{number}/{len(cells)}] {cell.label}: {outcome(run)}")
+            out.mkdir(parents=True, exist_ok=True)
+            rows = csv_lines([_row(*pair) for pair in results])
+            write_text(out / "results.csv", rows)
     return results
 
 
@@ -122,9 +126,6 @@ def _prepared(cell: Cell, programs: Programs | None) -> tuple[Config, Programs]:
     experiment = from_config(cell.config)
     execution = devices.execution_of(experiment.config, before, fill=True)
     programs = Programs(experiment, execution)
-    if not sys.stderr.isatty():
-        for note in programs.experiment.facts["notes"]:
-            command.say(f"note: {note}")
     return programs.experiment.config, programs
 
 
@@ -134,7 +135,9 @@ def _moved(cell: Cell, programs: Programs) -> Config:
     return settings.stood_in(cell.config) if stands_in else cell.config
 
 
-def _advance(cells: Sequence[Cell], programs: Programs, at_most: int) -> set[Path]:
+def _advance(
+    cells: Sequence[Cell], programs: Programs, at_most: int, series: Series
+) -> set[Path]:
     """Brings the first of these cells forward together with those like it."""
     alike: dict[Path, Config] = {}
     for cell in cells:
@@ -144,27 +147,29 @@ def _advance(cells: Sequence[Cell], programs: Programs, at_most: int) -> set[Pat
         if programs.accept(config) and finished(cell) is None:
             alike[cell.folder] = config
     if len(alike) > 1:
-        together.advance(alike, programs, {"sources": cells[0].resolved.sources})
+        for note in programs.experiment.facts["notes"]:
+            series.note(note)
+        together.advance(
+            alike,
+            programs,
+            {"sources": cells[0].resolved.sources},
+            series.advance,
+        )
     return set(alike)
 
 
-def _run(cell: Cell, config: Config, programs: Programs) -> Run:
+def _run(cell: Cell, config: Config, programs: Programs, display: Display) -> Run:
     try:
         return runner.run(
             config,
             cell.folder,
             resume=True,
             programs=programs,
-            display=_display(),
+            display=display,
             about={"sources": cell.resolved.sources},
         )
     except Diverged:
         return record.read(cell.folder)
-
-
-def _display() -> Display:
-    """A bar on a terminal; elsewhere nothing, and notes not again for each cell."""
-    return Display() if sys.stderr.isatty() else silent()
 
 
 def _ranking(results: Sequence[tuple[Cell, Run]]) -> str:

@@ -3,8 +3,8 @@
 Accuracies are in percent; the final one of a seed is the mean of its last five rounds.
 """
 
-from afga_jax.runs.report.figures import comparison, curves
-from afga_jax.runs.report.results import STAND_IN, cautions, stands_in
+from afga_jax.runs.report.figures import comparison, curves, shared
+from afga_jax.runs.report.results import STAND_IN, cautions, ranking, stands_in
 from afga_jax.runs.report.tables import KINDS, table
 
 __all__ = [
@@ -13,6 +13,8 @@ __all__ = [
     "cautions",
     "comparison",
     "curves",
+    "ranking",
+    "shared",
     "stands_in",
     "table",
 ]

@@ -3,7 +3,7 @@
 Without pyplot: nothing global changes, and nothing is left open.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -204,6 +204,26 @@ def legend(figure: "Figure") -> None:
     )
 
 
+def shared(runs: Sequence[Run]) -> str:
+    """What all runs share, as a title."""
+    first = runs[0].config if runs else {}
+    same = {
+        name: value
+        for name, value in first.items()
+        if all(run.config.get(name) == value for run in runs) and value is not None
+    }
+    seeds = same.get("num_seeds", 1)
+    parts = [
+        same.get("algo") if len(runs) == 1 else None,
+        same.get("dataset"),
+        same.get("model"),
+        f"{same['num_clients']} clients" if "num_clients" in same else None,
+        _at_a_time(same),
+        f"mean ± std of {seeds} seeds" if seeds > 1 else None,
+    ]
+    return ", ".join(part for part in parts if part)
+
+
 def _quality(runs: Sequence[Run]) -> tuple[str, float, str]:
     """What the y axis shows: accuracy, or the loss for tasks without one."""
     if any(np.isfinite(values(run, "test_accuracy")).any() for run in runs):
@@ -239,28 +259,18 @@ def _paper(panel: "Axes", result: RunResult, number: int) -> None:
         )
 
 
-def _together(runs: Sequence[Run]) -> str:
-    """What all runs share, as a title."""
-    first = runs[0].config if runs else {}
-    same = {
-        name: value
-        for name, value in first.items()
-        if all(run.config.get(name) == value for run in runs) and value is not None
-    }
-    seeds = same.get("num_seeds", 1)
-    parts = [
-        same.get("algo") if len(runs) == 1 else None,
-        same.get("dataset"),
-        same.get("model"),
-        f"{same['num_clients']} clients" if "num_clients" in same else None,
-        f"mean ± std of {seeds} seeds" if seeds > 1 else None,
-    ]
-    return ", ".join(part for part in parts if part)
+def _at_a_time(config: Mapping[str, Any]) -> str | None:
+    """How many clients are asked to compute at every step."""
+    clients, share = config.get("num_clients"), config.get("participation")
+    active = config.get("active")
+    if active is None and clients and share:
+        active = max(1, round(share * clients))
+    return f"{active} of them at a time" if active and active != clients else None
 
 
 def _title(figure: "Figure", runs: Sequence[Run]) -> None:
     stand_in = any(stands_in(run) for run in runs)
-    text = _together(runs) + (f"\n{STAND_IN}" if stand_in else "")
+    text = shared(runs) + (f"\n{STAND_IN}" if stand_in else "")
     figure.suptitle(text, color="#B00020" if stand_in else "black", fontsize=12)
 
 

@@ -1,5 +1,6 @@
 """From a run's lines to the numbers that tables and figures show."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -39,6 +40,7 @@ class RunResult(NamedTuple):
       accuracy: Final test accuracy, percent; unknown for what diverged.
       loss: Final test loss; unknown for what diverged.
       reached: First evaluated round at the target.
+      reached_hours: Simulated hours at that round.
       totals: `gradients`, `uploads`, `gossip_messages`, `bytes`, `hours`, `seconds` at
         the last round, mean over seeds.
       paper: The published number.
@@ -52,6 +54,7 @@ class RunResult(NamedTuple):
     accuracy: np.ndarray
     loss: np.ndarray
     reached: np.ndarray
+    reached_hours: np.ndarray
     totals: dict[str, float]
     paper: Published | None
     as_in_paper: bool
@@ -138,6 +141,29 @@ def cautions(runs: Sequence[Run]) -> list[str]:
     return lines
 
 
+def ranking(runs: Sequence[Run]) -> str:
+    """Runs in the order of their final accuracy, and which of them seeds tell apart.
+
+    Neighbours are told apart if their means differ by more than two standard errors of
+    the difference, √(s₁²/n₁ + s₂²/n₂).
+
+    Returns:
+      A line; empty: there are fewer than two runs with an accuracy.
+    """
+    known = [result for result in results(runs) if np.isfinite(result.accuracy).any()]
+    known.sort(key=lambda result: result.accuracy.mean(), reverse=True)
+    if len(known) < 2:
+        return ""
+    if min(len(result.accuracy) for result in known) < 2:
+        return "A single seed does not tell what is chance: take num_seeds = 3 or more."
+    line = known[0].label
+    for better, worse in itertools.pairwise(known):
+        gap = better.accuracy.mean() - worse.accuracy.mean()
+        error = np.hypot(_standard_error(better), _standard_error(worse))
+        line += f" {'>' if gap > 2 * error else '≈'} {worse.label}"
+    return line
+
+
 def stands_in(run: Run) -> bool:
     """Whether the run used the built-in digits in place of what was meant."""
     if run.facts is not None and "stand_in" in run.facts:
@@ -167,10 +193,20 @@ def _result(run: Run, label: str) -> RunResult:
         accuracy=ends * 100 * of_seeds("final_accuracy"),
         loss=ends * of_seeds("final_loss"),
         reached=of_seeds("first_round_at_target"),
+        reached_hours=np.array([_hours_at_target(run, seed) for seed in each], float),
         totals={name: _total(values(run, column)) for name, column in columns.items()},
         paper=_paper(run),
         as_in_paper=_as_in_paper(run),
     )
+
+
+def _standard_error(result: RunResult) -> float:
+    return result.accuracy.std(ddof=1) / np.sqrt(len(result.accuracy))
+
+
+def _hours_at_target(run: Run, seed: dict[str, Any]) -> float | None:
+    rows = _by_seed(run)[seed["seed"]]
+    return rows.get(seed["first_round_at_target"], {}).get("hours")
 
 
 def _total(table: np.ndarray) -> float:

@@ -13,9 +13,11 @@ from afga_jax.runs.record import Run
 from afga_jax.runs.report.results import RunResult, mean_and_deviation, results
 from afga_jax.training.memory import size
 
+# Columns that a terminal has no room for, where all runs have the same there.
+_SHARED = ("rounds", "gradients")
 #: A cell for what is not known.
 NOTHING = "–"
-KINDS = ("markdown", "latex", "csv")
+KINDS = ("markdown", "latex", "csv", "text")
 
 
 def table(runs: Sequence[Run], kind: str = "markdown") -> str:
@@ -23,7 +25,8 @@ def table(runs: Sequence[Run], kind: str = "markdown") -> str:
 
     Args:
       runs: The runs, from `afga_jax.runs.record.read`.
-      kind: `markdown`, `latex`, or `csv`, which has plain numbers and more columns.
+      kind: `markdown`, `latex`, `csv`, which has plain numbers and more columns, or
+        `text` for a terminal, where what all runs share is a note, not a column.
 
     Returns:
       Text that ends with a new line.
@@ -36,6 +39,10 @@ def table(runs: Sequence[Run], kind: str = "markdown") -> str:
     columns, notes = _columns(runs, outcomes)
     mark, write = _KINDS[kind]
     _, quality, *_ = columns.values()
+    if kind == "text":
+        shared = [name for name in _SHARED if len(set(columns[name])) == 1]
+        each = " and ".join(f"{columns.pop(name)[0]} {name}" for name in shared)
+        notes = ([f"{each} in each run."] if each else []) + notes
     if (best := _best(outcomes)) is not None:
         quality[best] = mark.format(quality[best])
     return write(list(columns), list(zip(*columns.values(), strict=True)), notes)
@@ -73,6 +80,12 @@ def reached(result: RunResult) -> str:
         return f"> {result.rounds}" if result.rounds else NOTHING
     text = f"{result.reached[there].mean():.0f}"
     return text if there.all() else f"{text} ({there.sum()} of {len(there)} seeds)"
+
+
+def hours_at_target(result: RunResult) -> float:
+    """Simulated hours to the target, the mean over the seeds that got there."""
+    there = np.isfinite(result.reached_hours)
+    return float(result.reached_hours[there].mean()) if there.any() else float("nan")
 
 
 def targets(accuracies: set[float]) -> str:
@@ -162,6 +175,7 @@ def _row(run: Run, result: RunResult) -> dict[str, object]:
         "test_loss_std": loss_deviation,
         "target": run.config.get("target"),
         **at_target(result),
+        "hours_at_target": hours_at_target(result),
         **result.totals,
         "paper_accuracy": paper and paper.accuracy,
         "paper_deviation": paper and paper.deviation,
@@ -194,6 +208,10 @@ def _columns(
             for result, target in zip(outcomes, wanted, strict=True)
         ]
         columns |= paper_rounds([result.paper for result in outcomes])
+        columns[f"h at {targets(accuracies)} %"] = [
+            NOTHING if target is None else number(hours_at_target(result), 2)
+            for result, target in zip(outcomes, wanted, strict=True)
+        ]
     totals = [result.totals for result in outcomes]
     columns |= {
         "rounds": [f"{result.rounds:,}" for result in outcomes],
@@ -248,8 +266,22 @@ def _latex(head: list[str], body: list[tuple[str, ...]], notes: list[str]) -> st
     return "\n".join(lines + end) + "\n"
 
 
+def _text(head: list[str], body: list[tuple[str, ...]], notes: list[str]) -> str:
+    lines = [head, *body]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(head))]
+    padded = [
+        [line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]
+        for line in lines
+    ]
+    return "\n".join([*map("  ".join, padded), "", *notes]).rstrip() + "\n"
+
+
 # How the best cell is marked, and who writes the table.
-_KINDS = {"markdown": ("**{}**", _markdown), "latex": ("\0{}\1", _latex)}
+_KINDS = {
+    "markdown": ("**{}**", _markdown),
+    "latex": ("\0{}\1", _latex),
+    "text": ("{}", _text),
+}
 
 
 def _escaped(text: str) -> str:

@@ -1,8 +1,8 @@
 """Defaults of a run from one table: the papers' settings in three sizes.
 
-Learning rates are in `rates`, all else in the rows of `table` and `tuned`, each with
-its source. What the user gave goes before the table, the table before the algorithm's
-own defaults.
+Learning rates are in `rates`, all else in the rows of `table`, `tuned` and `demo`, each
+with its source. What the user gave goes before the table, the table before the
+algorithm's own defaults.
 """
 
 import dataclasses
@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 from afga_jax.algorithms import ALGORITHMS, Options, family, traits
 from afga_jax.runs.config import IMAGES, Config, fields
 from afga_jax.runs.settings import rates
+from afga_jax.runs.settings.demo import DEMO
 from afga_jax.runs.settings.table import PAPERS, SETTING_OF, SMALL, SMOKE, TableRow
 from afga_jax.runs.settings.tuned import TUNED
 
 __all__ = ["Resolved", "choices", "decided", "resolve", "stood_in", "unused"]
 
 #: The one table of defaults; a later row that fits goes before an earlier one.
-ROWS = (*PAPERS, *SMALL, *TUNED, *SMOKE)
+ROWS = (*PAPERS, *SMALL, *TUNED, *DEMO, *SMOKE)
 
 # Only the papers' data sets have a size `paper` that differs from `small`.
 _OF_PAPERS = (*IMAGES, "shakespeare")

@@ -12,8 +12,9 @@ from typing import NamedTuple
 from afga_jax.algorithms import family, traits
 
 AFGA, HAFED, FEDCLUSTER = "AFGA §6", "HA-Fed §6", "FedCluster §5"
-#: The paper of each setting.
-PAPER = {"hafed": HAFED, "fedcluster": FEDCLUSTER} | dict.fromkeys("1234", AFGA)
+#: The paper of each setting, or the nearest.
+PAPER = {"hafed": HAFED, "fedcluster": FEDCLUSTER, "demo": AFGA}
+PAPER |= dict.fromkeys("1234", AFGA)
 
 
 class Rates(NamedTuple):
