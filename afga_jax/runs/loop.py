@@ -213,7 +213,8 @@ class Training:
         if saved is None:
             return False
         self.done, content = saved
-        self.is_due = DUE in noted
+        # One that had fewer rounds may have been about to evaluate what this does not.
+        self.is_due = DUE in noted and evaluates(self.config, self.done)
         if self.is_due:
             self._latest, self._inspected = json.loads(noted[DUE])
         # A copy, since the memory of a state is given away with it; on a mesh no

@@ -64,7 +64,33 @@ def test_finished_runs_are_not_repeated(trained, monkeypatch, capsys):
 
     monkeypatch.setattr("afga_jax.runs.loop.train", refuse)
     assert command("--algos=fedavg,fedamsgrad", *TINY, f"--out={out}") == 0
-    assert "| fedavg" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    lines = said.splitlines()
+    # A line for each run, as there is no terminal for a bar; then what came out.
+    assert [line.split(":")[0] for line in lines[:2]] == [
+        "[1/2] fedavg",
+        "[2/2] fedamsgrad",
+    ]
+    assert lines[2:4] == [
+        "digits, mlp, 4 clients, 2 of them at a time, mean ± std of 2 seeds",
+        "1,442 training samples, 310 parameters",
+    ]
+    names = [out / f"table.{ending}" for ending in ("md", "tex", "csv")]
+    assert f"tables: {', '.join(map(str, names))}" in lines
+    assert f"figure: {out / 'comparison.png'}" in lines
+    assert all(name.exists() for name in names)
+    hints = [line for line in lines if "-m experiments." in line]
+    assert [line.split("experiments.")[1].split()[0] for line in hints] == [
+        *("compare", "sweep", "cifar")
+    ]
+    assert len(lines[2:]) < 30
+
+
+def test_what_is_shown_fits_a_terminal(trained, capsys):
+    out, _ = trained
+    assert command(out, f"--out={out}") == 0
+    shown = capsys.readouterr().out.split("tables:")[0]
+    assert max(map(len, shown.splitlines())) <= 80
 
 
 def test_other_settings_in_the_same_folder_are_refused(trained, capsys):
@@ -135,8 +161,9 @@ def test_one_that_diverges_does_not_stop_the_others(tmp_path, monkeypatch, capsy
     assert code == 1
     assert "error: fedavg: " in said.err
     assert "in round 2 of seed 0" in said.err
-    assert "| fedavg (diverged in round 2) |" in said.out
-    assert "| fedprox" in said.out
+    assert "\nfedavg (diverged in round 2)  " in said.out
+    assert "\nfedprox  " in said.out
+    assert "next:" not in said.out
 
 
 def test_curves_are_drawn_again_without_the_runs(trained, tmp_path, capsys):

@@ -63,18 +63,20 @@ def test_first_round_at_the_target():
     assert (row["round_at_target"], row["seeds_at_target"]) == ("2.5", "2")
     text = report.table([made(accuracies=((0.1, 0.8), (0.1, 0.2)))])
     assert "2 (1 of 2 seeds)" in text
+    assert "|      1.00 |" in text  # half an hour for each of two rounds
+    assert row["hours_at_target"] == "1.25"
     assert "> 2" in report.table([made(accuracies=((0.1, 0.2),))])
 
 
 MARKDOWN = """\
 | algorithm  |       accuracy, % |      paper, % | round at 75 % | paper's at 78 % | \
-rounds | gradients | sent | simulated h |
+h at 75 % | rounds | gradients | sent | simulated h |
 | :--------- | ----------------: | ------------: | ------------: | --------------: | \
------: | --------: | ---: | ----------: |
+--------: | -----: | --------: | ---: | ----------: |
 | fedamsgrad |     40.00 ± 14.14 | 79.59 ± 0.76* |           > 1 |             154 | \
-     1 |        10 | 1 GB |        0.50 |
+        – |      1 |        10 | 1 GB |        0.50 |
 | cafga …    | **60.00 ± 14.14** | 82.10 ± 0.67* |           > 1 |             112 | \
-     1 |        10 | 1 GB |        0.50 |
+        – |      1 |        10 | 1 GB |        0.50 |
 
 \\* not at the paper's size and settings. ± is the standard deviation over 2 seeds. \
 … still running, or stopped.
@@ -87,10 +89,42 @@ def test_markdown():
     assert report.table([slow, fast]) == MARKDOWN
 
 
+def test_text_for_a_terminal():
+    runs = [made("dsgd", ((0.5,), (0.7,))), made("fedprox", ((0.8,), (0.9,)))]
+    above, below = report.table(runs, "text").split("\n\n")
+    head, first, second = above.splitlines()
+    assert head.split("  ")[0] == "algorithm"
+    assert not {"rounds", "gradients"} & set(head.split())
+    assert len(head) == len(first) == len(second)
+    assert second.startswith("fedprox     85.00 ± 7.07")
+    assert below.startswith("1 rounds and 10 gradients in each run.\n")
+    assert below.endswith("± is the standard deviation over 2 seeds.\n")
+    longer = made("fedprox", ((0.8, 0.8), (0.9, 0.9)))
+    assert "rounds" in report.table([runs[0], longer], "text").splitlines()[0]
+
+
+def test_neighbours_that_seeds_do_not_tell_apart():
+    best = made("cafga", ((0.90,), (0.92,), (0.94,)))
+    near = made("afga", ((0.89,), (0.91,), (0.93,)))
+    far = made("fedavg", ((0.50,), (0.51,), (0.52,)))
+    broken = made("dsgd")._replace(summary={"finished": False, "diverged_at": 3})
+    assert report.ranking([far, near, broken, best]) == "cafga ≈ afga > fedavg"
+    # Two standard errors of this difference are 0.0327.
+    for mean, sign in ((0.888, "≈"), (0.886, ">")):
+        other = made("afga", tuple((mean + d,) for d in (-0.02, 0.0, 0.02)))
+        assert report.ranking([best, other]) == f"cafga {sign} afga"
+    single = [made("afga", ((0.5,),)), made("fedavg", ((0.6,),))]
+    assert report.ranking(single).startswith("A single seed")
+    assert report.ranking([best]) == ""
+
+
 def test_latex_escapes_and_marks_the_best():
     runs = [made("afga_adapted", ((0.5,), (0.5,))), made("fedavg", ((0.3,), (0.3,)))]
     text = report.table(runs, "latex")
-    assert r"afga\_adapted & \textbf{50.00 $\pm$ 0.00} & 81.51* & $>$ 1 & 259 &" in text
+    assert (
+        r"afga\_adapted & \textbf{50.00 $\pm$ 0.00} & 81.51* & $>$ 1 & 259 & -- &"
+        in text
+    )
     assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 1
     cells = [line.count("&") for line in text.splitlines() if "&" in line]
     assert len(set(cells)) == 1

@@ -2,7 +2,10 @@
 
 import dataclasses
 import itertools
+import re
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 import afga_jax
@@ -14,11 +17,13 @@ from afga_jax.runs.settings import (
     SETTING_OF,
     choices,
     decided,
+    demo,
     rates,
     resolve,
     stood_in,
 )
 
+ROOT = Path(__file__).parents[2]
 KNOWN = {one.name for one in fields()}
 
 
@@ -302,3 +307,20 @@ def test_choices_are_what_was_given():
 def test_what_the_table_decides():
     assert {"num_clients", "local_lr", "model", "eps"} <= decided()
     assert not {"seed", "out", "algo", "setting", "scale"} & decided()
+
+
+def test_the_demo_has_the_best_rates_of_its_search():
+    """Of the table in the module's text, and none of them at an edge."""
+    table = demo.__doc__[demo.__doc__.index("η_l  ") :]
+    head, *lines = (line.split() for line in table.strip().splitlines())
+    rates = [float(word) for word in head[1:]]
+    for algo, *accuracies in lines:
+        best = rates[np.argmax([float(word) for word in accuracies])]
+        given = {"algo": algo, "dataset": "digits", "setting": "demo"}
+        config, sources, _ = resolve(given)
+        assert (config.local_lr, config.num_clients, config.alpha) == (best, 40, 0.05)
+        assert "settings/demo.py" in sources["local_lr"]
+        assert min(rates) < best < max(rates)
+    makefile = (ROOT / "Makefile").read_text()
+    shown = re.search(r"^demo:.*?--algos=(\S+)", makefile, re.MULTILINE | re.DOTALL)
+    assert shown[1].split(",") == [line[0] for line in lines]
