@@ -12,7 +12,7 @@ from afga_jax.algorithms import (
     compose,
     defaults,
 )
-from afga_jax.gossip import kernels, mixing, topology
+from afga_jax.gossip import designed, kernels, mixing, sequences, topology
 from afga_jax.gossip.kernels import gossip
 from afga_jax.models.tasks import task
 from afga_jax.optimizers import aggregators, attacks, corrections, server
@@ -66,6 +66,7 @@ __all__ = [
     "compose",
     "corrections",
     "defaults",
+    "designed",
     "evaluate",
     "evaluate_clients",
     "fedadagrad",
@@ -81,6 +82,7 @@ __all__ = [
     "mixing",
     "over_seeds",
     "participation",
+    "sequences",
     "server",
     "task",
     "topology",

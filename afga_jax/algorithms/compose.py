@@ -9,7 +9,7 @@ import optax
 
 from afga_jax import checks
 from afga_jax.algorithms.options import Options
-from afga_jax.gossip import mixing
+from afga_jax.gossip import mixing, sequences
 from afga_jax.gossip.kernels import as_kernels
 from afga_jax.gossip.mixing import Mixing
 from afga_jax.optimizers import aggregators, client, corrections
@@ -152,6 +152,8 @@ def _mixing(
                 "over a ring: leave topology out, or adapted."
             )
         who: Mixing = mixing.AmongSelected(clusters.num_clients)
+    elif isinstance(given, str) and given in sequences.SEQUENCES:
+        who = sequences.SEQUENCES[given](clusters)
     elif hasattr(given, "at"):
         who = given
     else:

@@ -49,9 +49,9 @@ class Options:
       client_steps: τᵢ, one for each client and at most `local_steps`: it computes only
         in the first τᵢ steps of a round; None: in all.
       resample: Whether new clients compute at every step.
-      topology: A name (`ring`, `complete`, `unbalanced_complete`, `random`, `torus`,
-        `exponential`, `star`, `none`), a matrix, a networkx graph, a function of the
-        number of clients, a list of one per cluster, or a `Mixing`.
+      topology: A name of `kernels.KERNELS` (such as `ring`, `torus`, `complete`) or of
+        `sequences.SEQUENCES` (such as `matchings`), `none`, a matrix, a networkx graph,
+        a function of the number of clients, a list of one per cluster, or a `Mixing`.
       adapted: Mix only among the clients that compute: a new ring `per_step` over those
         of the step, or `per_round` over those of the round.
       mixing_order: `after` the step, W(x + step), or `before`, Wx + step.

@@ -289,6 +289,16 @@ def exponential(n: int) -> Kernel:
     return Shifts((n,), offsets, topology.exponential)
 
 
+def hypercube(n: int) -> Kernel:
+    """`topology.hypercube(n)` as log₂ n rolls of a grid with two cells on each axis."""
+    digits = topology.binary_digits(n)
+    if digits == 0:
+        return Average(1)
+    axes = np.eye(digits, dtype=int).tolist()
+    offsets = ((0,) * digits, *map(tuple, axes))
+    return Shifts((2,) * digits, offsets, lambda *shape: topology.hypercube(n))
+
+
 def _mean(x: jax.Array) -> jax.Array:
     # As a product: a reduction over the first axis is twenty times as slow on CPU.
     return jnp.tensordot(jnp.full(len(x), 1 / len(x), x.dtype), x, 1)
@@ -307,6 +317,12 @@ KERNELS: dict[str, Callable[[int], Kernel]] = {
     "torus": torus,
     "exponential": exponential,
     "star": Star,
+    "chain": _matrix_of(topology.chain),
+    "grid": _matrix_of(topology.grid),
+    "hypercube": hypercube,
+    "small_world": _matrix_of(topology.small_world),
+    "two_cliques": _matrix_of(topology.two_cliques),
+    "geographic": _matrix_of(topology.geographic),
 }
 
 

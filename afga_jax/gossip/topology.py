@@ -139,6 +139,124 @@ def star(n: int) -> np.ndarray:
     return _metropolis(_networkx().star_graph(n - 1))
 
 
+def chain(n: int) -> np.ndarray:
+    """A line without ends that meet, Metropolis weights.
+
+    ρ = 1/3 + 2/3·cos(π/n) for n ≥ 3.
+
+    >>> print(round(spectral_gap(chain(8)), 3))
+    0.949
+    """
+    checks.integer("n", n)
+    return _metropolis(_networkx().path_graph(n))
+
+
+def grid(rows: int, columns: int | None = None) -> np.ndarray:
+    """A grid whose edges do not meet, Metropolis weights; `torus` wraps around.
+
+    Args:
+      rows: Number of rows, or the number of clients if `columns` is not given; the grid
+        is then as square as the number allows.
+      columns: Number of columns.
+    """
+    shape = grid_shape(rows) if columns is None else (rows, columns)
+    for name, side in zip(("rows", "columns"), shape, strict=True):
+        checks.integer(name, side)
+    return _metropolis(_networkx().grid_2d_graph(*shape))
+
+
+def hypercube(n: int) -> np.ndarray:
+    """Clients hear those whose number differs in one binary digit; n = 2ᵈ.
+
+    Weights 1/(d + 1), ρ = (d − 1)/(d + 1) for d ≥ 1.
+
+    >>> print(round(spectral_gap(hypercube(16)), 3))
+    0.6
+    """
+    digits = binary_digits(n)
+    clients = np.arange(n)
+    matrix = np.eye(n)
+    for digit in range(digits):
+        matrix[clients, clients ^ (1 << digit)] = 1
+    return matrix / (digits + 1)
+
+
+def small_world(
+    n: int, *, neighbours: int = 4, rewired: float = 0.1, seed: int = 0
+) -> np.ndarray:
+    """A ring of near neighbours with some edges led elsewhere, Metropolis weights.
+
+    Args:
+      n: Number of clients.
+      neighbours: Number of the nearest clients on the ring that each begins with.
+      rewired: Probability with which an edge is led to a random client.
+      seed: Seed of the graph.
+
+    Reference: Watts and Strogatz, Collective dynamics of small-world networks, 1998.
+    """
+    checks.integer("n", n)
+    checks.integer("neighbours", neighbours, at_least=2)
+    checks.number("rewired", rewired, at_least=0, at_most=1)
+    networkx = _networkx()
+    if n <= neighbours:
+        return complete(n)
+    return _metropolis(
+        networkx.connected_watts_strogatz_graph(n, neighbours, rewired, 1000, seed)
+    )
+
+
+def two_cliques(n: int) -> np.ndarray:
+    """Two halves in which everybody hears everybody, and one edge between them.
+
+    The slowest of the dense graphs: a mixing step moves 1/(1 + ⌈n/2⌉) of one model
+    from half to half.
+    """
+    checks.integer("n", n)
+    networkx = _networkx()
+    half = (n + 1) // 2
+    graph = networkx.disjoint_union(
+        networkx.complete_graph(half), networkx.complete_graph(n - half)
+    )
+    if n > 1:
+        graph.add_edge(half - 1, half)
+    return _metropolis(graph)
+
+
+def geographic(
+    n: int,
+    *,
+    radius: float | None = None,
+    positions: np.ndarray | None = None,
+    seed: int = 0,
+) -> np.ndarray:
+    """Clients in a plane hear those within a radius, Metropolis weights.
+
+    Args:
+      n: Number of clients.
+      radius: How far a client is heard; None: just far enough to connect all, the
+        longest edge of the shortest tree that does.
+      positions: Where the clients are, `[n, 2]`; None: uniform in the unit square.
+      seed: Seed of the positions.
+    """
+    checks.integer("n", n)
+    if positions is None:
+        positions = np.random.default_rng(seed).random((n, 2))
+    positions = np.asarray(positions, np.float64)
+    if positions.shape != (n, 2) or not np.isfinite(positions).all():
+        raise ValueError(
+            f"positions have shape {positions.shape}, but they must be finite numbers "
+            f"[n, 2] = [{n}, 2]: give x and y of each client."
+        )
+    distance = np.linalg.norm(positions[:, None] - positions[None], axis=-1)
+    # Clients at the same place are not the same client.
+    tree = csgraph.minimum_spanning_tree(np.where(distance > 0, distance, 1e-300))
+    needed = float(tree.max()) if n > 1 else 0.0
+    if radius is None:
+        radius = needed
+    checks.number("radius", radius, at_least=needed, fix="else some hear nobody")
+    return _metropolis(_networkx().from_numpy_array(distance <= radius))
+
+
 def is_graph(given: typing.Any) -> bool:
     """Whether it is a networkx graph; whoever made one has imported that."""
     networkx = sys.modules.get("networkx")
@@ -222,6 +340,18 @@ def grid_shape(n: int) -> tuple[int, int]:
 def exponential_offsets(n: int) -> list[int]:
     """0, 1, 2, 4, … below n."""
     return [0] + [2**power for power in range(int(n).bit_length()) if 2**power < n]
+
+
+def binary_digits(n: int) -> int:
+    """D of n = 2ᵈ, as a hypercube has it."""
+    checks.integer("n", n)
+    digits = int(n).bit_length() - 1
+    if n != 2**digits:
+        raise ValueError(
+            f"n = {n}, but a hypercube has a power of two: take {2**digits} or "
+            f"{2 ** (digits + 1)} clients in a cluster, or topology 'exponential'."
+        )
+    return digits
 
 
 def _cycle(n: int) -> "nx.Graph":

@@ -17,6 +17,7 @@ from afga_jax import mesh as meshes
 from afga_jax.algorithms import ALGORITHMS, Options
 from afga_jax.data.partition import SCHEMES
 from afga_jax.gossip.kernels import KERNELS
+from afga_jax.gossip.sequences import SEQUENCES
 from afga_jax.models import MODELS
 from afga_jax.optimizers.aggregators import AGGREGATORS
 from afga_jax.optimizers.attacks import ATTACKS
@@ -200,7 +201,7 @@ class Config:
     cluster_weighting: str | None = _participation("Of clusters.")
 
     topology: str | None = _topology(
-        "Who mixes with whom.", choices=(*KERNELS, "none"), file=True
+        "Who mixes with whom.", choices=(*KERNELS, *SEQUENCES, "none"), file=True
     )
     topology_rho: float | None = _topology(
         "ρ to reach (random, unbalanced_complete).", above=0, below=1

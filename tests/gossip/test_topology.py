@@ -47,16 +47,28 @@ def test_random_graphs_come_near_a_wanted_gap(n, rho):
     assert abs(topology.spectral_gap(matrix) - rho) < 2e-3
 
 
+def sizes_of(name, sizes=SIZES):
+    """Numbers of clients that a topology is there for."""
+    return [n for n in sizes if name != "hypercube" or n & (n - 1) == 0]
+
+
 def all_matrices():
     named = {
+        "chain": topology.chain,
+        "grid": topology.grid,
+        "hypercube": topology.hypercube,
+        "small_world": topology.small_world,
+        "two_cliques": topology.two_cliques,
+        "geographic": topology.geographic,
         "ring": topology.ring,
         "complete": topology.complete,
         "torus": topology.torus,
         "exponential": topology.exponential,
         "star": topology.star,
     }
-    for (name, make), n in itertools.product(named.items(), SIZES):
-        yield pytest.param(make(n), id=f"{name}-{n}")
+    for name, make in named.items():
+        for n in sizes_of(name):
+            yield pytest.param(make(n), id=f"{name}-{n}")
     for n, seed in itertools.product([2, 5, 12], range(3)):
         yield pytest.param(topology.random(n, seed=seed), id=f"random-{n}-{seed}")
         matrix = topology.unbalanced_complete(n, seed=seed)
@@ -78,7 +90,7 @@ def test_matrices_are_doubly_stochastic_and_connected(matrix):
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("name", kernels.KERNELS)
 def test_kernels_equal_their_matrix(name):
-    for n in SIZES:
+    for n in sizes_of(name):
         kernel = kernels.KERNELS[name](n)
         matrix = kernel.matrix()
         assert matrix.shape == (n, n)
@@ -104,6 +116,33 @@ def test_structured_kernels_never_build_a_matrix(name):
     assert 0 <= kernel.spectral_gap() < 1
     mixed = jax.jit(kernel.apply)(jnp.arange(n, dtype=jnp.float32))
     np.testing.assert_allclose(mixed.mean(), (n - 1) / 2, rtol=1e-5)
+
+
+def test_closed_forms_of_chains_and_hypercubes():
+    for n in range(3, 40):
+        closed = 1 / 3 + 2 / 3 * np.cos(np.pi / n)
+        np.testing.assert_allclose(topology.spectral_gap(topology.chain(n)), closed)
+    for d in range(1, 8):
+        closed = (d - 1) / (d + 1)
+        np.testing.assert_allclose(
+            kernels.hypercube(2**d).spectral_gap(), closed, atol=1e-12
+        )
+
+
+def test_clients_in_a_plane_hear_those_near_them():
+    places = [[0, 0], [0, 1], [0, 3], [0, 3]]
+    matrix = topology.geographic(4, positions=places)  # 2 connects them all
+    np.testing.assert_array_equal(matrix[0] > 0, [True, True, False, False])
+    np.testing.assert_array_equal(matrix[1] > 0, [True, True, True, True])
+    with pytest.raises(ValueError, match=r"radius = 1.0, but it must be >= 2"):
+        topology.geographic(4, positions=places, radius=1.0)
+    with pytest.raises(ValueError, match=r"positions have shape \(3,\).*\[4, 2\]"):
+        topology.geographic(4, positions=[1, 2, 3])
+
+
+def test_a_hypercube_of_another_number_is_refused():
+    with pytest.raises(ValueError, match=r"n = 12.*take 8 or 16"):
+        kernels.hypercube(12)
 
 
 def test_gossip_keeps_the_dtype():

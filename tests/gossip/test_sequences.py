@@ -1,0 +1,133 @@
+"""Graphs that change with the step: exact in a period, the same for both engines."""
+
+import functools
+
+import chex
+import jax
+import numpy as np
+import pytest
+
+import afga_jax
+import toy
+from afga_jax.gossip import sequences, topology
+from afga_jax.population import clustering
+from reference_cases import SIZES, UNEQUAL
+
+KEY = jax.random.key(5)
+CLIENTS = 9
+
+
+@pytest.mark.parametrize("peers", [1, 2, 3, 4])
+def test_base_graphs_average_exactly_with_few_peers(peers):
+    for n in range(1, 30):
+        matrices = sequences.base_matrices(n, peers)
+        for matrix in matrices:
+            topology.validated(matrix, connected=False)
+            assert ((matrix > 0).sum(1) - 1).max() <= peers
+        product = functools.reduce(np.matmul, matrices[::-1])
+        np.testing.assert_allclose(product, 1 / n, rtol=0, atol=1e-12)
+        # Twice through the digits of the largest set, and one exchange.
+        digits = int(np.log(n) / np.log(peers + 1) + 1e-9) + 1
+        assert len(matrices) <= 2 * digits + 1
+
+
+def test_one_peer_exponential_graphs_are_exact_for_powers_of_two():
+    gaps = [
+        sequences.one_peer_exponential(clustering.single(n)).spectral_gap()
+        for n in (1, 2, 16, 64, 50)
+    ]
+    np.testing.assert_allclose(gaps[:4], 0, atol=1e-12)
+    assert 0 < gaps[4] < topology.spectral_gap(topology.exponential(50))
+
+
+def test_clusters_of_any_sizes_average_exactly_in_a_period():
+    groups = clustering.from_labels([0] * 8 + [1] * 2 + [2] * 5)
+    assert sequences.base_graph(groups).spectral_gap() < 1e-12
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("name", sequences.SEQUENCES)
+@pytest.mark.parametrize("clusters", [False, True], ids=["everybody", "clusters"])
+def test_both_engines_agree_with_the_matrices(name, clusters):
+    options = {"clustering": UNEQUAL} if clusters else {}
+    algorithm = afga_jax.build(
+        *("afga", toy.logistic(norm=True)),
+        num_clients=CLIENTS,
+        participation=0.6,
+        local_steps=4,
+        topology=name,
+        **options,
+    )
+    mixing, plan = algorithm.recipe.mixing, jax.jit(algorithm.plan)(KEY, 1)
+    rows = mixing.rows(plan)
+    count = CLIENTS if rows is None else len(rows)
+    tree = jax.random.normal(KEY, (count, 3))
+    labels = algorithm.recipe.clustering.labels()
+    for step in range(4):
+        operator = mixing.at(plan, step)
+        matrix = np.asarray(operator.matrix())
+        topology.validated(matrix, connected=False)
+        np.testing.assert_allclose(operator.apply(tree), matrix @ tree, atol=1e-12)
+        if rows is None:
+            assert not matrix[labels[:, None] != labels[None]].any()
+    data, after = toy.clients(CLIENTS, sizes=SIZES), {}
+    for engine in ("dense", "span"):
+        trainer = afga_jax.Trainer(algorithm, afga_jax.Execution(engine), capacity=3)
+        after[engine] = trainer.run(KEY, trainer.init(KEY), data, 3)
+        assert trainer.choice.engine == engine
+    chex.assert_trees_all_close(after["span"], after["dense"], rtol=0, atol=1e-10)
+
+
+def test_a_sequence_goes_on_in_the_next_round():
+    algorithm = afga_jax.build(
+        *("afga", toy.logistic()),
+        num_clients=16,
+        active=2,
+        local_steps=3,
+        topology="one_peer_exponential",
+    )
+    behind = []
+    for number in range(2):
+        plan = algorithm.plan(KEY, number)
+        for step in range(3):
+            matrix = algorithm.recipe.mixing.at(plan, step).matrix()
+            behind.append(int(np.asarray(matrix)[0, 1:].argmax()) + 1)
+    assert behind == [15, 14, 12, 8, 15, 14]
+
+
+def test_matchings_leave_at_most_one_out_and_differ():
+    algorithm = afga_jax.build(
+        *("cafga", toy.logistic()),
+        num_clients=9,
+        clustering=[0] * 5 + [1] * 4,
+        active=2,
+        topology="matchings",
+    )
+    mixing = algorithm.recipe.mixing
+    drawn = set()
+    for seed in range(2):
+        plan = algorithm.plan(jax.random.key(seed), 0)
+        for step in range(2):
+            partner = np.asarray(mixing.partners(plan, step))
+            np.testing.assert_array_equal(partner[partner], np.arange(9))
+            assert (partner == np.arange(9)).sum() == 1
+            drawn.add(partner.tobytes())
+    assert len(drawn) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "messages"),
+    [("one_peer_exponential", 4 * 16), ("base_graph", 4 * 16), ("matchings", 4 * 16)],
+)
+def test_messages(name, messages):
+    algorithm = afga_jax.build(
+        *("afga", toy.logistic()),
+        num_clients=16,
+        active=2,
+        local_steps=4,
+        topology=name,
+    )
+    state, info = jax.jit(algorithm.round)(KEY, algorithm.init(KEY), toy.clients(16))
+    costs = afga_jax.ledger.costs(algorithm, state)
+    counted = costs.per_round(info, 0, algorithm.plan(KEY, 0))["gossip_messages"]
+    assert counted == messages
