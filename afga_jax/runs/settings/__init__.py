@@ -100,6 +100,7 @@ def resolve(
     fill.own_defaults()
     config = Config.from_dict(run)
     notes += _nearest(config, fill.sources) + unused(config, given)
+    notes += _divided(config, given)
     return Resolved(config, fill.sources, notes)
 
 
@@ -210,6 +211,21 @@ class _Filling:
                 is_plain = isinstance(value, bool | int | float | str)
                 if is_plain and name in self.run and self.run[name] is None:
                     self.put(name, value, source)
+
+
+def _divided(config: Config, given: Iterable[str]) -> list[str]:
+    """Says so where clusters are asked for that the algorithm does not have.
+
+    >>> _divided(Config(algo="afga", num_clusters=2), ["num_clusters"])
+    ['num_clusters = 2: afga has one cluster; here it samples and mixes within each of 2.']
+    """
+    own = getattr(ALGORITHMS[config.algo], "defaults", {})
+    if "num_clusters" not in given or "num_clusters" in own or config.num_clusters == 1:
+        return []
+    return [
+        f"num_clusters = {config.num_clusters}: {config.algo} has one cluster; here it "
+        f"samples and mixes within each of {config.num_clusters}."
+    ]
 
 
 def _nearest(config: Config, sources: Mapping[str, str]) -> list[str]:
