@@ -217,13 +217,13 @@ def _divided(config: Config, given: Iterable[str]) -> list[str]:
     """Says so where clusters are asked for that the algorithm does not have.
 
     >>> _divided(Config(algo="afga", num_clusters=2), ["num_clusters"])
-    ['num_clusters = 2: afga has one cluster; here it samples and mixes within each of 2.']
+    ['num_clusters = 2: afga has one; here it samples and mixes within each of 2.']
     """
     own = getattr(ALGORITHMS[config.algo], "defaults", {})
     if "num_clusters" not in given or "num_clusters" in own or config.num_clusters == 1:
         return []
     return [
-        f"num_clusters = {config.num_clusters}: {config.algo} has one cluster; here it "
+        f"num_clusters = {config.num_clusters}: {config.algo} has one; here it "
         f"samples and mixes within each of {config.num_clusters}."
     ]
 
