@@ -117,11 +117,8 @@ def torus(rows: int, columns: int | None = None) -> np.ndarray:
         is then as square as the number allows.
       columns: Number of columns.
     """
-    shape = grid_shape(rows) if columns is None else (rows, columns)
-    for name, side in zip(("rows", "columns"), shape, strict=True):
-        checks.integer(name, side)
     steps = [(0, 0), (0, 1), (0, -1), (1, 0), (-1, 0)]
-    return _shifts(shape, steps)
+    return _shifts(_sides(rows, columns), steps)
 
 
 def exponential(n: int) -> np.ndarray:
@@ -152,17 +149,13 @@ def chain(n: int) -> np.ndarray:
 
 
 def grid(rows: int, columns: int | None = None) -> np.ndarray:
-    """A grid whose edges do not meet, Metropolis weights; `torus` wraps around.
+    """A grid whose edges do not meet, Metropolis weights.
 
     Args:
-      rows: Number of rows, or the number of clients if `columns` is not given; the grid
-        is then as square as the number allows.
-      columns: Number of columns.
+      rows: As for `torus`, which wraps around.
+      columns: As for `torus`.
     """
-    shape = grid_shape(rows) if columns is None else (rows, columns)
-    for name, side in zip(("rows", "columns"), shape, strict=True):
-        checks.integer(name, side)
-    return _metropolis(_networkx().grid_2d_graph(*shape))
+    return _metropolis(_networkx().grid_2d_graph(*_sides(rows, columns)))
 
 
 def hypercube(n: int) -> np.ndarray:
@@ -352,6 +345,14 @@ def binary_digits(n: int) -> int:
             f"{2 ** (digits + 1)} clients in a cluster, or topology 'exponential'."
         )
     return digits
+
+
+def _sides(rows: int, columns: int | None) -> tuple[int, int]:
+    """Lengths of a grid's sides; without columns, of `rows` clients."""
+    shape = grid_shape(rows) if columns is None else (rows, columns)
+    for name, side in zip(("rows", "columns"), shape, strict=True):
+        checks.integer(name, side)
+    return shape
 
 
 def _cycle(n: int) -> "nx.Graph":
