@@ -54,6 +54,8 @@ def execute(
         if at_once or processes.is_first():
             say(f"stopped{at_once}; {str(stop) or 'the same command goes on.'}")
         return 130
+    except BrokenPipeError:
+        raise  # nobody reads on, so there is nobody to tell
     except _KNOWN as error:
         line = as_started(f"error: {reason(error)}", arguments[0])
         if processes.are_several():
@@ -104,7 +106,7 @@ def as_started(text: str, program: str) -> str:
     fetch = r"python -m experiments.data fetch \1"
     text = re.sub(r"afga_jax\.data\.load\('(\w+)'\)", fetch, text)
     if program.startswith("afga "):
-        text = re.sub(r"\S*python -m\s+experiments\.(\w+)", r"afga \1", text)
+        text = re.sub(r"[-.\w/]*python -m\s+experiments\.(\w+)", r"afga \1", text)
     return text
 
 

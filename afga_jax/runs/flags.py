@@ -7,17 +7,20 @@ All flags are None until set, so what the user gave is known; bounds are checked
 import re
 import shutil
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from absl import flags
 
 from afga_jax import checks
+from afga_jax.mesh import on_cpu
 from afga_jax.runs.command import as_started
-from afga_jax.runs.config import Field, fields
-from afga_jax.runs.settings import decided
+from afga_jax.runs.config import Config, Field, fields
+from afga_jax.runs.settings import decided, resolve, unused
 
 _HELP = ("--help", "-help", "-h", "--helpshort", "--helpfull", "-?")
+# What other programs call a flag's last word.
+_SYNONYMS = {"learning_rate": "lr", "step_size": "lr", "optimiser": "optimizer"}
 _INDENT = " " * 6
 _WIDEST = 100
 
@@ -67,8 +70,11 @@ def parse(
     usage: str = "",
     words: bool = False,
     known: Sequence[Field] | None = None,
+    dataset: str | None = None,
 ) -> list[str]:
     """Reads the command line; `--help` prints the help page and ends the program.
+
+    `--help=GROUP` prints one group of flags.
 
     Args:
       arguments: The command line with the program's name first, as `sys.argv`.
@@ -76,6 +82,8 @@ def parse(
       usage: The lines above the flags on the help page.
       words: Whether words that are no flags may be given.
       known: The fields that flags were defined for; None: those of `Config`.
+      dataset: The data set that is meant where none is given: the help page has the
+        defaults of what is chosen beside `--help`. None: it has none of a run.
 
     Returns:
       These words.
@@ -83,15 +91,22 @@ def parse(
     Raises:
       ValueError: A flag is not known or its value cannot be read; in one line.
     """
-    if any(argument in _HELP for argument in arguments[1:]):
-        print(help_page(as_started(usage, arguments[0]), known=known))
+    asked = [text for text in arguments[1:] if text.partition("=")[0] in _HELP]
+    if asked:
+        others = [text for text in arguments if text not in asked]
+        page = help_page(
+            as_started(usage, arguments[0]),
+            known=known,
+            group=asked[0].partition("=")[2],
+            defaults=None if dataset is None else _defaults(others, values, dataset),
+        )
+        print(page)
         raise SystemExit(0)
     try:
         rest = values(list(arguments))[1:]
     except flags.UnrecognizedFlagError as error:
         name = error.flagname
-        hint = checks.did_you_mean(name, values, "see --help.", prefix="--")
-        raise ValueError(f"--{name} is not a flag; {hint}") from error
+        raise ValueError(f"--{name} is not a flag; {_meant(name, values)}") from error
     except flags.Error as error:
         raise ValueError(_unreadable(str(error))) from error
     if rest and not words:
@@ -112,30 +127,77 @@ def given(
 
 
 def help_page(
-    usage: str, width: int | None = None, known: Sequence[Field] | None = None
+    usage: str,
+    width: int | None = None,
+    known: Sequence[Field] | None = None,
+    *,
+    group: str = "",
+    defaults: Config | None = None,
 ) -> str:
-    """All flags by group, with bounds and defaults.
+    """Flags by group, with bounds and defaults.
 
     Args:
       usage: The lines above the flags.
       width: Columns; None: as the terminal has.
       known: The fields to show; None: those of `Config`.
+      group: The only group to show, without the lines above; empty: all.
+      defaults: A complete configuration, whose values are the defaults; None: the page
+        only says what decides them.
+
+    Raises:
+      ValueError: There is no such group.
     """
     width = width or min(shutil.get_terminal_size((80, 24)).columns, _WIDEST)
-    lines = [usage.strip()] if usage else []
     shown = fields() if known is None else known
-    for group in dict.fromkeys(field.group for field in shown):
-        lines += ["", group.upper()]
+    groups = list(dict.fromkeys(field.group for field in shown))
+    if group:
+        checks.choice("--help", group, groups)
+    lines = [usage.strip()] if usage and not group else []
+    if defaults is not None:
+        lines += ["", *textwrap.wrap(_of_what(defaults, groups), width)]
+    for title in [group] if group else groups:
+        lines += ["", title.upper()]
         for field in shown:
-            lines += _entry(field, width) if field.group == group else []
-    return "\n".join(lines)
+            lines += _entry(field, width, defaults) if field.group == title else []
+    return "\n".join(lines).lstrip("\n")
 
 
-def _entry(field: Field, width: int) -> list[str]:
+def _of_what(defaults: Config, groups: Sequence[str]) -> str:
+    names = ("algo", "dataset", "setting", "scale")
+    chosen = " ".join(f"--{name}={getattr(defaults, name)}" for name in names)
+    return (
+        f"Defaults are those of {chosen}; choose others beside --help to see theirs. "
+        f"--help=GROUP has one group only: {', '.join(groups)}."
+    )
+
+
+def _defaults(
+    arguments: Sequence[str], values: flags.FlagValues, dataset: str
+) -> Config:
+    """What a run would be; a mistake among the choices is not the help page's topic."""
+    accelerator = not on_cpu()
+    try:
+        values(list(arguments))
+        return resolve(given(values), dataset=dataset, accelerator=accelerator).config
+    except (flags.Error, ValueError):
+        return resolve({}, dataset=dataset, accelerator=accelerator).config
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    """The question after a flag that is none: `lr` is short for two of them."""
+    word = _SYNONYMS.get(name, name)
+    longer = [f"--{flag}" for flag in known if flag.endswith(f"_{word}")]
+    if longer:
+        *others, last = longer
+        return f"did you mean {' or '.join(filter(None, [', '.join(others), last]))}?"
+    return checks.did_you_mean(name, known, "see --help.", prefix="--")
+
+
+def _entry(field: Field, width: int, defaults: Config | None) -> list[str]:
     kind = {bool: "", int: "=INT", float: "=NUMBER", tuple: "=INT,INT,…"}
     name = f"--[no]{field.name}" if field.kind is bool else f"--{field.name}"
     wrapped = textwrap.wrap(
-        _text(field),
+        _text(field, defaults),
         width,
         initial_indent=_INDENT,
         subsequent_indent=_INDENT,
@@ -144,10 +206,12 @@ def _entry(field: Field, width: int) -> list[str]:
     return [f"  {name}{kind.get(field.kind, '=TEXT')}", *wrapped]
 
 
-def _text(field: Field) -> str:
+def _text(field: Field, defaults: Config | None = None) -> str:
     """What it is, what it may be, and what it is by default."""
     limits = field.limits()
-    if field.default is not None:
+    if defaults is not None:
+        default = _default_in(defaults, field)
+    elif field.default is not None:
         default = f"Default: {_shown(field.default)}."
     elif field.name in decided():
         default = "Default: by setting."
@@ -157,7 +221,19 @@ def _text(field: Field) -> str:
     return " ".join(part for part in parts if part)
 
 
+def _default_in(defaults: Config, field: Field) -> str:
+    """What a run has there, or why that would mean nothing to it."""
+    for line in unused(defaults, [field.name]):
+        return f"H{line.removeprefix(f'{field.name} h')}"
+    value = getattr(defaults, field.name)
+    if value is None:
+        return "Default: by algorithm." if field.option else ""
+    return f"Default: {_shown(value)}."
+
+
 def _shown(default: Any) -> str:
+    if isinstance(default, tuple):
+        return ",".join(map(str, default))
     return str(default).lower() if isinstance(default, bool) else str(default)
 
 

@@ -49,7 +49,7 @@ class Cell(NamedTuple):
         return " ".join(texts) or self.config.algo
 
 
-def read(arguments: Sequence[str], *, usage: str) -> Grid:
+def read(arguments: Sequence[str], *, usage: str, dataset: str | None = None) -> Grid:
     """Reads a command line; a value with commas is an axis.
 
     Commas in whole-number lists (`--hidden=64,32`) belong to the value; there, a colon
@@ -58,6 +58,7 @@ def read(arguments: Sequence[str], *, usage: str) -> Grid:
     Args:
       arguments: The command line with the program's name first.
       usage: The lines above the flags on the help page.
+      dataset: The data set whose defaults the help page has, if none is given.
 
     Raises:
       ValueError: A flag or one of its values is wrong; in one line.
@@ -73,7 +74,7 @@ def read(arguments: Sequence[str], *, usage: str) -> Grid:
         else:
             shared.append(argument)
             axes.pop(name, None)  # the last one counts, as with any flag
-    given = _given(shared, usage)
+    given = _given(shared, usage, dataset)
     return Grid({k: v for k, v in given.items() if k not in axes}, axes)
 
 
@@ -155,9 +156,11 @@ def _parsed(program: str, name: str, text: str) -> Any:
     return value
 
 
-def _given(arguments: Sequence[str], usage: str = "") -> dict[str, Any]:
+def _given(
+    arguments: Sequence[str], usage: str = "", dataset: str | None = None
+) -> dict[str, Any]:
     values = flags.define()
-    flags.parse(arguments, values, usage=usage)
+    flags.parse(arguments, values, usage=usage, dataset=dataset)
     return flags.given(values)
 
 

@@ -1,13 +1,17 @@
 """The command `afga`: every experiment by its name, in a clone or without one."""
 
+import contextlib
 import importlib
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from afga_jax.checks import did_you_mean
 
 _HELP = ("--help", "-help", "-h", "help")
+# What a shell says of a program that SIGPIPE ended.
+_UNREAD = 128 + 13
 
 
 class Command(NamedTuple):
@@ -71,7 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in _HELP:
-        print(_listing())
+        with unread():
+            print(_listing())
         sys.exit(0)
     name, *rest = words
     if name not in COMMANDS:
@@ -93,7 +98,7 @@ def start(name: str, arguments: Sequence[str] | None = None) -> None:
     own = arguments is None
     words = arguments or [f"python -m experiments.{name}", *sys.argv[1:]]
     about, dataset, examples = COMMANDS[name]
-    with _ending(own=own):
+    with unread(), _ending(own=own):
         if dataset is None:
             importlib.import_module(f"afga_jax.runs.commands.{name}").main(words)
             return
@@ -101,6 +106,20 @@ def start(name: str, arguments: Sequence[str] | None = None) -> None:
 
         lines = [f"    {words[0]} {example}" for example in examples]
         runner.main(dataset, "\n".join([about, "", *lines]), words)
+
+
+@contextlib.contextmanager
+def unread() -> Iterator[None]:
+    """Who stops reading, as `head` does, ends the program without a word."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # Python would try again, and complain, when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(_UNREAD)
 
 
 def _ending(*, own: bool):

@@ -121,7 +121,7 @@ def _train(dataset: str, usage: str, arguments: Sequence[str]) -> int:
     """The command; returns its exit code."""
     values = flags.define()
     try:
-        flags.parse(arguments, values, usage=usage)
+        flags.parse(arguments, values, usage=usage, dataset=dataset)
         given = flags.given(values)
         devices.use(devices.wanted(given))
         given = processes.join(given)

@@ -62,12 +62,26 @@ def test_given_values_pass_through_the_settings(values):
     ("argument", "message"),
     [
         ("--lokal_lr=1", r"^--lokal_lr is not a flag; did you mean --local_lr\?$"),
+        ("--lr=1", r"^--lr is not a flag; did you mean --local_lr or --server_lr\?$"),
+        ("--learning_rate=1", r"did you mean --local_lr or --server_lr\?$"),
+        ("--clients=3", r"^--clients is not a flag; did you mean --num_clients\?$"),
+        ("--size=3", r"did you mean --(\w+, --)+\w+ or --\w+\?$"),
         ("--zzzzzz", r"^--zzzzzz is not a flag; see --help.$"),
         ("--rounds", r"^Missing value for flag --rounds; see --help.$"),
         ("train", r"^'train' is not a flag"),
         ("--flagfile=/no/such", r"Unable to open flagfile.*see --help.$"),
     ],
-    ids=["near", "far", "missing", "word", "flagfile"],
+    ids=[
+        "near",
+        "rates",
+        "synonym",
+        "part",
+        "parts",
+        "far",
+        "missing",
+        "word",
+        "flagfile",
+    ],
 )
 def test_mistakes(argument, message, values):
     with pytest.raises(ValueError, match=message) as mistake:
@@ -123,3 +137,51 @@ def test_the_help_page_shows_defaults():
     assert "Accuracy to reach. (> 0 and <= 1) Default: by setting." in page
     assert "--[no]resume Go on with a stopped run. Default: false." in page
     assert "β₃ of DAdam. (>= 0 and < 1) Default: by algorithm." in page
+
+
+def page(capsys, *arguments, dataset="digits"):
+    with pytest.raises(SystemExit) as end:
+        flags.parse(["main", *arguments], flags.define(), usage="U.", dataset=dataset)
+    assert end.value.code == 0
+    return capsys.readouterr().out
+
+
+def entry(text, name):
+    """What a page says of a flag, in one line."""
+    _, _, after = text.partition(f"  --{name}=")
+    return " ".join(after.split("\n  --")[0].split("\n\n")[0].split())
+
+
+def test_help_has_the_defaults_of_what_is_chosen(capsys):
+    plain, chosen = page(capsys, "--help"), page(capsys, "--algo=fedprox", "--help")
+    rates = [resolve({"algo": a}, dataset="digits").config for a in ("afga", "fedprox")]
+    for text, config in zip((plain, chosen), rates, strict=True):
+        assert f"--algo={config.algo} --dataset=digits" in " ".join(text.split())
+        assert entry(text, "local_lr").endswith(f"Default: {config.local_lr}.")
+        assert entry(text, "eval_every").endswith("Default: 2.")
+        assert "by setting" not in text
+    assert rates[0].local_lr != rates[1].local_lr
+    assert "Has no effect with algo = 'afga'; it needs fedprox." in entry(plain, "mu")
+    assert entry(chosen, "mu").endswith(f"Default: {rates[1].mu}.")
+    other = page(capsys, "--help", "--dataset=shakespeare")
+    assert entry(other, "model").endswith("Default: lstm.")
+
+
+def test_help_of_a_mistaken_line_has_the_usual_defaults(capsys):
+    for mistake in ("--rounds=many", "--algo=agfa", "--local_lr=-1", "--nonsense"):
+        assert page(capsys, mistake, "--help") == page(capsys, "--help")
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_help_of_one_group(group, capsys):
+    text = page(capsys, f"--help={group}")
+    names = [line.split("=")[0] for line in text.splitlines() if line[:4] == "  --"]
+    assert [name.strip().removeprefix("--").removeprefix("[no]") for name in names] == [
+        field.name for field in fields(group)
+    ]
+    assert "U." not in text
+
+
+def test_help_of_no_group(values):
+    with pytest.raises(ValueError, match="did you mean 'data'"):
+        flags.parse(["main", "--help=dat"], values, dataset="digits")

@@ -1,11 +1,14 @@
 """`afga`: every experiment by its name, quickly listed, and named as it was started."""
 
+import os
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from afga_jax.runs import main, record
+from afga_jax.runs import command, main, record
 from afga_jax.runs.progress import Display
 
 ROOT = Path(__file__).parents[2]
@@ -85,3 +88,37 @@ def test_errors_name_commands_as_they_are_started(tmp_path, capsys, monkeypatch)
     code, _, errors = afga(capsys, "mnist", *given, "--nocompile_cache")
     assert code == 1
     assert "`afga data fetch mnist`" in errors
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["from afga_jax.runs.main import main; main(['--help'])"],
+        pytest.param(
+            ["from afga_jax.runs.main import main; main(['digits', '--help'])"],
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["list", "help"],
+)
+def test_who_stops_reading_hears_nothing(words):
+    """As in `afga digits --help | head`."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing) as unread:
+        ended = subprocess.run(
+            [sys.executable, "-c", *words],
+            cwd=ROOT,
+            stdout=unread,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert (ended.stderr, ended.returncode) == ("", 141)
+
+
+def test_a_command_that_nobody_reads_ends_without_an_error():
+    def print_on(arguments):
+        raise BrokenPipeError(32, "Broken pipe")
+
+    with pytest.raises(BrokenPipeError):
+        command.execute(print_on, ["main"])

@@ -237,7 +237,9 @@ def _read(
     """Folders, algorithms, the user's choices, and prices if asked for."""
     values = define()
     try:
-        folders = flags.parse(arguments, values, usage=__doc__, words=True)
+        folders = flags.parse(
+            arguments, values, usage=__doc__, words=True, dataset=DATASET
+        )
         given = flags.given(values)
         algorithms = list(dict.fromkeys(values.algos))
         for name in algorithms:

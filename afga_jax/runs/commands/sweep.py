@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def sweep(arguments: Sequence[str]) -> int:
     """The command; returns its exit code."""
     try:
-        asked = grid.read(arguments, usage=__doc__)
+        asked = grid.read(arguments, usage=__doc__, dataset=DATASET)
     except ValueError as error:
         raise command.UsageError(str(error)) from error
     devices.use(devices.wanted(asked.given))
