@@ -12,10 +12,16 @@ from afga_jax.algorithms import (
     compose,
     defaults,
 )
-from afga_jax.gossip import designed, kernels, mixing, sequences, topology
+from afga_jax.gossip import designed, kernels, mixing, robust, sequences, topology
 from afga_jax.gossip.kernels import gossip
 from afga_jax.models.tasks import task
-from afga_jax.optimizers import aggregators, attacks, corrections, server
+from afga_jax.optimizers import (
+    aggregators,
+    attacks,
+    compressors,
+    corrections,
+    server,
+)
 from afga_jax.optimizers.aggregators import Aggregator, AggregatorState
 from afga_jax.optimizers.server import (
     average,
@@ -64,6 +70,7 @@ __all__ = [
     "build",
     "clustering",
     "compose",
+    "compressors",
     "corrections",
     "defaults",
     "designed",
@@ -82,6 +89,7 @@ __all__ = [
     "mixing",
     "over_seeds",
     "participation",
+    "robust",
     "sequences",
     "server",
     "task",

@@ -32,6 +32,7 @@ class Purpose(enum.IntEnum):
     LINK_FAILURE = 11
     LIARS = 12
     LIE = 13
+    COMPRESS = 14
 
 
 # Purpose, step and cycle share one 32-bit word, since each fold costs compile time.

@@ -81,11 +81,14 @@ class Memory(NamedTuple):
         says so.
       control: The correction's vector, which outlives the round.
       steps: What the client has done in this round.
+      public: What its neighbours know of its model, as one vector, where mixing
+        remembers that; () otherwise.
     """
 
     optimizer: PyTree
     control: PyTree
     steps: Steps
+    public: PyTree = ()
 
 
 @struct.dataclass

@@ -24,6 +24,7 @@ from afga_jax.algorithms.compose import (
     compose,
     warn_if_nothing_mixes,
 )
+from afga_jax.algorithms.compression import with_compression
 from afga_jax.algorithms.options import NUMBERS, Options, make_options
 from afga_jax.algorithms.registry import (
     ALGORITHMS,
@@ -114,7 +115,7 @@ def build(
     given = {"num_clients": _population(num_clients, data), **options}
     _check_rate_is_used(given)
     chosen = make_options(getattr(make, "defaults", {}), given)
-    recipe = with_adversaries(make(chosen), chosen)
+    recipe = _conditioned(make(chosen), chosen)
     # Drawn once here, so that tracing the round does not draw it again.
     chosen = chosen.replace(clustering=chosen.clusters())
     traced = _traced_numbers(chosen)
@@ -126,7 +127,7 @@ def build(
             if callable(value := getattr(chosen, name))
         }
         options = chosen.replace(**numbers, **scheduled)
-        return with_adversaries(make(options), options)
+        return _conditioned(make(options), options)
 
     def recipe_at(state: FederatedState) -> Recipe:
         return recipe_with(state.numbers, state.round)
@@ -164,6 +165,11 @@ def build(
     check_uploads(recipe, math.prod(shape.cycles.upload.shape[1:]))
     name = getattr(make, "__name__", "own")
     return FederatedAlgorithm(init, plan, round, recipe, recipe_at, chosen, task, name)
+
+
+def _conditioned(recipe: Recipe, options: Options) -> Recipe:
+    """The recipe in the hard conditions that were chosen; none is the recipe itself."""
+    return with_compression(with_adversaries(recipe, options), options)
 
 
 def _population(num_clients: int | None, data: ClientData | None) -> int:

@@ -1,11 +1,12 @@
 """Liars, and what is done against them: the same for every algorithm."""
 
 from afga_jax.algorithms.options import Options
+from afga_jax.gossip import robust
 from afga_jax.recipe import Recipe
 
 
 def with_adversaries(recipe: Recipe, options: Options) -> Recipe:
-    """An algorithm's recipe with the liars that were chosen.
+    """An algorithm's recipe with the liars and the defences that were chosen.
 
     Args:
       recipe: The algorithm.
@@ -17,7 +18,20 @@ def with_adversaries(recipe: Recipe, options: Options) -> Recipe:
     contain = contain and recipe.server is not None
     recipe = recipe._replace(attack=attack, contain=contain)
     _check_attack(recipe)
-    return recipe
+    defence = options.gossip_defence
+    if defence is not None:
+        if not recipe.mixing.mixes:
+            raise ValueError(
+                "a defence in gossip is given, but nobody mixes: set topology, or use "
+                "an algorithm with gossip, such as 'afga'."
+            )
+        robust.check_neighbours(recipe.mixing, defence)
+    if defence is None and (attack is None or attack.dissensus is None):
+        return recipe
+    guarded = robust.Guarded(
+        recipe.mixing, defence, attack, recipe.clustering.num_clients
+    )
+    return recipe._replace(mixing=guarded)
 
 
 def _check_attack(recipe: Recipe) -> None:
@@ -32,5 +46,10 @@ def _check_attack(recipe: Recipe) -> None:
     if attack.upload is not None and recipe.server is None:
         raise ValueError(
             "the attack is on uploads, but without a server nobody uploads: take "
-            "label_flip, or an algorithm with a server."
+            "label_flip or dissensus, or an algorithm with a server."
+        )
+    if attack.dissensus is not None and not recipe.mixing.mixes:
+        raise ValueError(
+            "the attack is on gossip, but nobody mixes: take an attack on uploads, or "
+            "an algorithm with gossip, such as 'afga'."
         )

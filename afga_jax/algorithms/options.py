@@ -9,9 +9,11 @@ import numpy as np
 import optax
 
 from afga_jax import checks
+from afga_jax.gossip.robust import Defence
 from afga_jax.keys import MAX_STEPS
 from afga_jax.optimizers.aggregators import Aggregator
 from afga_jax.optimizers.attacks import Attack
+from afga_jax.optimizers.compressors import Compressor
 from afga_jax.population import clustering as clusterings
 from afga_jax.population.clustering import Clustering
 
@@ -71,8 +73,15 @@ class Options:
         algorithm's own; see `afga_jax.aggregators`.
       attack: What some clients do in place of what they should, an `Attack`; see
         `afga_jax.attacks`.
+      gossip_defence: How a client joins what its neighbours send, a `robust.Defence`;
+        None: by the topology's weights.
       contain: Whether uploads that are not finite are left out; None: where there is an
         attack.
+      compress_uploads: How uploads are compressed, with error feedback, a `Compressor`;
+        see `afga_jax.compressors`.
+      compress_gossip: How gossip is compressed, by CHOCO, a `Compressor`.
+      gossip_step: γ of CHOCO, the share of the way to its neighbours that a client
+        goes.
       server_lr: η, the server's learning rate.
       eps: ε of an adaptive server (τ of FedAdam and its like).
       b1: β₁, decay of the first moment.
@@ -110,7 +119,11 @@ class Options:
     server_optimizer: optax.GradientTransformation | None = None
     aggregator: Aggregator | None = None
     attack: Attack | None = None
+    gossip_defence: Defence | None = None
     contain: bool | None = None
+    compress_uploads: Compressor | None = None
+    compress_gossip: Compressor | None = None
+    gossip_step: float = field(default=0.3, metadata={"above": 0, "at_most": 1})
     server_lr: float = _number(1.0, at_least=0)
     eps: float = _number(1e-8, above=0, fix="the papers sweep 1e-10 ... 1e-4")
     b1: float = _number(0.9, at_least=0, below=1)

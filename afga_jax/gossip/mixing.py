@@ -3,7 +3,8 @@
 A `Mixing` answers two questions about a plan: which clients hold a model during a cycle
 (`rows`), and by which operator their models are mixed after local step t (`at`). An
 operator's `apply` is the cheapest exact form, `matrix` the plain reference:
-`operator.apply(tree)` equals `gossip(operator.matrix(), tree)`.
+`operator.apply(tree)` equals `gossip(operator.matrix(), tree)`, but for gossip that is
+robust (`gossip.robust`), where the matrix has the weights it starts from.
 """
 
 import functools
@@ -19,6 +20,7 @@ import scipy.sparse
 from jax.sharding import Mesh
 
 from afga_jax import checks
+from afga_jax.gossip import topology
 from afga_jax.gossip.kernels import Average, Kernel, by_cluster, gossip, ring
 from afga_jax.gossip.messages import StepMessages, Traffic, in_sequence, of_matrix
 from afga_jax.gossip.operators import (
@@ -65,6 +67,23 @@ class Mixing(ABC):
     def mixes(self) -> bool:
         """Whether clients ever mix."""
         return True
+
+    #: Whether mixed models are sums of the models by W, whatever these are.
+    linear = True
+    #: Whether clients remember what their neighbours know of them (`exchange`).
+    remembers = False
+
+    def is_due(self, step: Array | int) -> Array | bool:
+        """Whether anybody mixes after a local step."""
+        return True
+
+    def message_bits(self, size: int) -> float | None:
+        """Bits of a message of so many numbers; None: the numbers as they are."""
+        return None
+
+    def degrees(self) -> np.ndarray | None:
+        """How many neighbours clients have, `[n]`; None: it changes with the plan."""
+        return None
 
     def fixed_rows(self) -> np.ndarray | None:
         """The clients in row order, where it is the same in every round."""
@@ -205,6 +224,10 @@ class WithinClusters(Mixing):
 
     def spectral_gap(self):
         return max(kernel.spectral_gap() for kernel in set(self.kernels))
+
+    def degrees(self):
+        of_kernel = {k: topology.degrees(k.matrix()) for k in set(self.kernels)}
+        return np.concatenate([of_kernel[kernel] for kernel in self.kernels])
 
     def holders(self, participants):
         return participants.sizes
@@ -364,7 +387,10 @@ class Every(_At):
 
     def at(self, plan, step, cycle=0):
         operator = self.mixing.at(plan, step, cycle)
-        return either((step + 1) % self.period == 0, operator, identity(operator))
+        return either(self.is_due(step), operator, identity(operator))
+
+    def is_due(self, step):
+        return (step + 1) % self.period == 0
 
     @property
     def mixes(self):
@@ -378,6 +404,9 @@ class Every(_At):
             return inner.at(round, step, plan) if due else Traffic()
 
         return inner._replace(at=at)
+
+    def degrees(self):
+        return self.mixing.degrees()
 
     def grid(self, mixes):
         due = np.arange(1, len(mixes) + 1) % self.period == 0

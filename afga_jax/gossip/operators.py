@@ -21,10 +21,13 @@ class Operator(NamedTuple):
       apply: `(tree, mesh=None) -> tree` in the cheapest exact form; the devices of a
         mesh share the rows.
       matrix: `() -> W`, `[rows, rows]`, the plain reference.
+      exchange: `(models, public, mesh=None) -> (models, public)` in place of `apply`,
+        for mixing that remembers what neighbours know of each model; None: it does not.
     """
 
     apply: Callable[..., PyTree]
     matrix: Callable[[], Array]
+    exchange: Callable[..., tuple[PyTree, Array]] | None = None
 
 
 def same(tree: PyTree, mesh: Mesh | None = None) -> PyTree:

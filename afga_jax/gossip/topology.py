@@ -24,6 +24,16 @@ if typing.TYPE_CHECKING:
     import networkx as nx
 
 
+def degrees(matrix: np.ndarray) -> np.ndarray:
+    """How many others' models each client takes a part of, `[n]`.
+
+    >>> degrees(star(4))
+    array([3, 1, 1, 1])
+    """
+    matrix = np.asarray(matrix)
+    return (matrix != 0).sum(1) - (np.diagonal(matrix) != 0)
+
+
 def spectral_gap(matrix: np.ndarray) -> float:
     """ρ = ‖W − 11ᵀ/n‖₂: the factor by which one mixing contracts disagreement.
 

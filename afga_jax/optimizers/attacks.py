@@ -164,6 +164,25 @@ def label_flip(share: float, classes: int) -> Attack:
     return _attack(share, batch=batch)
 
 
+def dissensus(share: float, scale: float = 1.0) -> Attack:
+    """Tells every honest neighbour what keeps it away from the others.
+
+        x_j = xᵢ − ε·Σ_honest Wᵢₖ(xₖ − xᵢ)/Σ_liars Wᵢⱼ, to client i
+
+    With ε = 1 plain gossip leaves i where it is. Liars tell each other the truth, and
+    upload the model they have.
+
+    Args:
+      share: Share of the clients that lie.
+      scale: ε.
+
+    Reference: He, Karimireddy and Jaggi, Byzantine-robust decentralized learning via
+    ClippedGossip, 2022.
+    """
+    checks.number("scale", scale, above=0)
+    return _attack(share, dissensus=scale)
+
+
 #: Attacks by name.
 ATTACKS: dict[str, Callable[..., Attack]] = {
     "sign_flip": sign_flip,
@@ -172,6 +191,7 @@ ATTACKS: dict[str, Callable[..., Attack]] = {
     "alie": alie,
     "inner_product": inner_product,
     "nan": nan,
+    "dissensus": dissensus,
 }
 
 

@@ -88,6 +88,11 @@ class Plan(NamedTuple):
         # Any generator does that all engines share; a key's words say which it can be.
         return {2: "threefry2x32", 4: "rbg"}[self.key_data.shape[-1]]
 
+    @property
+    def key(self) -> Array:
+        """The run's key."""
+        return jax.random.wrap_key_data(jnp.asarray(self.key_data), impl=self._impl)
+
 
 class Participants(NamedTuple):
     """How many take part in any round of an algorithm, without drawing its plan.

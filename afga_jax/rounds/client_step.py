@@ -4,12 +4,12 @@ An engine decides when and where the gradients of a cycle are computed; which, f
 which data, with which randomness and to what end is decided here.
 """
 
-import functools
 from collections.abc import Callable
 from typing import cast
 
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh
 
 from afga_jax import keys, trees
@@ -54,7 +54,7 @@ def local_step(
     )
     increment = Model(updates, jax.tree.map(jnp.subtract, stats, model.stats), shared)
     steps = recipe.correction.record(memory.steps, raw)
-    memory_now = Memory(optimizer, memory.control, steps)
+    memory_now = memory._replace(optimizer=optimizer, steps=steps)
     return (
         trees.with_dtypes_of(model, increment),
         trees.with_dtypes_of(memory, memory_now),
@@ -88,7 +88,10 @@ def fresh(
     optimizer, steps = trees.repeat((optimizer, steps), count)
     if recipe.keep_optimizer:
         optimizer = optimizers
-    return models, Memory(optimizer, controls, steps)
+    public: PyTree = ()
+    if recipe.mixing.remembers:
+        public = trees.repeat(ravel_pytree(Model(params, stats, shared))[0], count)
+    return models, Memory(optimizer, controls, steps, public)
 
 
 def is_stateful(recipe: Recipe, params: PyTree) -> bool:
@@ -102,12 +105,20 @@ def is_stateful(recipe: Recipe, params: PyTree) -> bool:
     return bool(jax.tree.leaves((optimizer, done, control)))
 
 
-def mixing_at(cycle: Cycle, step: Array) -> Callable[[PyTree], PyTree]:
-    """How everybody's rows are mixed at a step."""
+def mixing_at(
+    cycle: Cycle, step: Array
+) -> Callable[[Model, Memory], tuple[Model, Memory]]:
+    """How everybody's rows are mixed at a step, with what they remember of it."""
     operator = cycle.recipe.mixing.at(cycle.plan, step, cycle.number)
-    if cycle.mesh is None:
-        return operator.apply
-    return functools.partial(operator.apply, mesh=cycle.mesh)
+    more = {} if cycle.mesh is None else {"mesh": cycle.mesh}
+
+    def mix(models, memories):
+        if operator.exchange is None:
+            return operator.apply(models, **more), memories
+        models, public = operator.exchange(models, memories.public, **more)
+        return models, memories._replace(public=public)
+
+    return mix
 
 
 def step_clients(

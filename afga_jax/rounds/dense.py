@@ -62,13 +62,13 @@ def _local_step(cycle: Cycle, holders: Array | None, carry, inputs):
     rows, read = positions(holders, active, num_clients), None
     mix = client_step.mixing_at(cycle, step)
     if mix_first:
-        before, models = models, mix(models)
+        before, (models, memories) = models, mix(models, memories)
         # A gradient is taken where the client was, with what it shares mixed.
         read = before._replace(shared=models.shared)
     models, memories, sums = client_step.step_clients(
         cycle, step, active, models, memories, rows, count, read=read
     )
-    return (models if mix_first else mix(models), memories), sums
+    return (models, memories) if mix_first else mix(models, memories), sums
 
 
 def _begin(cycle: Cycle, holders: Array | None, size: int) -> tuple[Model, Memory]:

@@ -5,9 +5,12 @@ increment reaches no upload by the end of the round changes nothing but the trai
 loss that would be logged: it is not computed.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
+from afga_jax.gossip.kernels import gossip
 from afga_jax.gossip.mixing import positions
 from afga_jax.population.sampling import Plan
 from afga_jax.recipe import Recipe
@@ -32,11 +35,12 @@ def mask(
 
     Returns:
       None where everything does: without a server, where optimizers keep their state
-      for later rounds, or where nobody mixes and all who compute upload.
+      for later rounds, where nobody mixes and all who compute upload, or where gossip
+      is not linear.
     """
     num_clients, part = recipe.clustering.num_clients, plan.cycle(cycle)
     alone = not recipe.mixing.mixes
-    if recipe.server is None or recipe.keep_optimizer:
+    if recipe.server is None or recipe.keep_optimizer or not recipe.mixing.linear:
         return None
     if alone and part.all_upload(num_clients):
         return None
@@ -96,7 +100,10 @@ def reached(recipe: Recipe, plan: Plan, cycle: Array | int = 0) -> Array | None:
 
     def forth(has, inputs):
         step, row = inputs
-        mix = recipe.mixing.at(plan, step, cycle).apply
+        operator = recipe.mixing.at(plan, step, cycle)
+        mix = operator.apply
+        if not recipe.mixing.linear:
+            mix = functools.partial(gossip, operator.matrix())
         if not recipe.mix_first:
             has = has.at[row].set(1, mode="drop")
         has = (mix(has) > 0).astype(has.dtype)

@@ -17,11 +17,13 @@ from afga_jax import mesh as meshes
 from afga_jax.algorithms import ALGORITHMS, Options
 from afga_jax.data.partition import SCHEMES
 from afga_jax.gossip.kernels import KERNELS
+from afga_jax.gossip.robust import DEFENCES
 from afga_jax.gossip.sequences import SEQUENCES
 from afga_jax.models import MODELS
 from afga_jax.optimizers.aggregators import AGGREGATORS
 from afga_jax.optimizers.attacks import ATTACKS
 from afga_jax.optimizers.client import LOCAL_OPTIMIZERS
+from afga_jax.optimizers.compressors import COMPRESSORS
 from afga_jax.rounds.execution import ENGINES
 
 GROUPS = (
@@ -251,13 +253,30 @@ class Config:
         "How the server joins uploads; else their mean.", choices=AGGREGATORS
     )
     assumed_liars: int | None = _conditions(
-        "Liars that a defence is built for: b of trimmed_mean, f of krum.", at_least=0
+        "Liars that a defence is built for: among uploads, or among neighbours.",
+        at_least=0,
+    )
+    gossip_defence: str | None = _conditions(
+        "How a client joins its neighbours' messages.", choices=DEFENCES
     )
     krum_multi: int | None = _conditions("Uploads that krum averages; else 1.")
     clip_radius: float | None = _conditions(
         "τ of centred_clipping and norm_clipping.", above=0
     )
     clip_iterations: int | None = _conditions("Of centred_clipping; else 1.")
+    compress_uploads: str | None = _conditions(
+        "How uploads are compressed, with error feedback.", choices=COMPRESSORS
+    )
+    compress_gossip: str | None = _conditions(
+        "How gossip is compressed, by CHOCO.", choices=COMPRESSORS
+    )
+    compress_ratio: float | None = _conditions(
+        "Share of the numbers that top_k and random_k send.", above=0, at_most=1
+    )
+    bits: int | None = _conditions(
+        "Bits of a number with qsgd, its sign among them.", at_least=2, at_most=16
+    )
+    gossip_step: float | None = _conditions("γ of CHOCO.")
 
     rounds: int = _run("Rounds, R.")
     eval_every: int = _run("Rounds between evaluations.")

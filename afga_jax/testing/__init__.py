@@ -37,7 +37,7 @@ and two of the four gradients reach it:
 all that goes in and what comes out, for implementations that cannot call Python.
 """
 
-from afga_jax.testing import boxes, defences, parts, serverless, vectors
+from afga_jax.testing import boxes, compressed, defences, parts, serverless, vectors
 from afga_jax.testing.draws import draws_of
 from afga_jax.testing.parts import BoxResult, BoxStart, Draws
 
@@ -46,6 +46,7 @@ __all__ = [
     "BoxStart",
     "Draws",
     "boxes",
+    "compressed",
     "defences",
     "draws_of",
     "parts",

@@ -57,6 +57,39 @@ def norm_clipping(deltas: np.ndarray, weights: np.ndarray, radius: float) -> np.
     return sum(w * clip(x, radius) for w, x in zip(weights, deltas, strict=True))
 
 
+def clipped_gossip(matrix: np.ndarray, models: np.ndarray, b: int) -> np.ndarray:
+    """He et al. 2022: xᵢ + Σⱼ Wᵢⱼ·clip(xⱼ − xᵢ, τᵢ), the b farthest suspected.
+
+    Args:
+      matrix: W, `[n, n]`, as for all of gossip here.
+      models: `[n, d]`.
+      b: Number of liars that is assumed among a client's neighbours.
+    """
+    mixed = models.copy()
+    for i, own in enumerate(models):
+        neighbours = [j for j in range(len(models)) if j != i and matrix[i, j]]
+        distance = {j: np.linalg.norm(models[j] - own) for j in neighbours}
+        nearest_first = [j for _, j in sorted((distance[j], j) for j in neighbours)]
+        trusted, suspected = nearest_first[:-b], nearest_first[-b:]
+        weight = sum(matrix[i, j] for j in suspected)
+        squares = sum(matrix[i, j] * distance[j] ** 2 for j in trusted)
+        radius = np.sqrt(squares / weight)
+        mixed[i] += sum(
+            matrix[i, j] * clip(models[j] - own, radius) for j in neighbours
+        )
+    return mixed
+
+
+def trimmed_gossip(matrix: np.ndarray, models: np.ndarray, b: int) -> np.ndarray:
+    """Fang et al. 2022: the mean of xᵢ and the neighbours' numbers but 2b extremes."""
+    mixed = models.copy()
+    for i, own in enumerate(models):
+        neighbours = [j for j in range(len(models)) if j != i and matrix[i, j]]
+        ordered = np.sort(models[neighbours], axis=0)[b : len(neighbours) - b]
+        mixed[i] = (own + ordered.sum(0)) / (1 + len(ordered))
+    return mixed
+
+
 def clip(vector: np.ndarray, radius: float) -> np.ndarray:
     """The vector, scaled down to length `radius` where it is longer."""
     norm = np.linalg.norm(vector)

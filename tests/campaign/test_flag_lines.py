@@ -22,6 +22,19 @@ VALUES = {
     str: ["none", "no such", "/no/such/file", "", "ü"],
     tuple: ["8", "4,4", "0", ",", "-1,2"],
 }
+# Hard conditions that can be, two flags at a time; the random ones hit few.
+CONDITIONS = [
+    ["--attack=nan", "--liars=0.3"],
+    ["--attack=alie", "--liars=0.2"],
+    ["--attack=label_flip", "--liars=0.2"],
+    ["--attack=dissensus", "--liars=0.2"],
+    ["--aggregator=median"],
+    ["--aggregator=krum", "--assumed_liars=0"],
+    ["--aggregator=centred_clipping", "--clip_radius=0.1"],
+    ["--gossip_defence=clipped", "--assumed_liars=1"],
+    ["--compress_uploads=top_k", "--compress_ratio=0.1"],
+    ["--compress_gossip=qsgd", "--bits=4"],
+]
 
 
 def random_line(draw):
@@ -34,7 +47,7 @@ def random_line(draw):
         else:
             values = [*field.choices, *VALUES[field.kind]]
             line.append(f"--{field.name}={draw.choice(values)}")
-    return line
+    return line + draw.choice([[], *CONDITIONS])
 
 
 @pytest.mark.slow

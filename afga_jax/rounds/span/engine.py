@@ -36,6 +36,10 @@ def reason_against(recipe: Recipe, params: PyTree) -> str | None:
     """
     if recipe.server is None:
         return "without a server models persist, so a round has no common start"
+    if not recipe.mixing.linear:
+        return (
+            "gossip that is robust, lied to or compressed is not linear in the models"
+        )
     _, shared = jax.eval_shape(recipe.optimizer.init, params)
     if jax.tree.leaves(shared):
         return "the local optimizer has state that is mixed"

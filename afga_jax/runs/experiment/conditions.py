@@ -2,8 +2,10 @@
 
 from typing import Any
 
+from afga_jax.gossip.robust import DEFENCES
 from afga_jax.optimizers.aggregators import AGGREGATORS, Aggregator
 from afga_jax.optimizers.attacks import ATTACKS, Attack
+from afga_jax.optimizers.compressors import COMPRESSORS, Compressor
 from afga_jax.runs.config import Config
 
 # Settings that belong to an aggregator, by its own names for them.
@@ -12,6 +14,12 @@ _SETTINGS = {
     "krum": {"f": "assumed_liars", "multi": "krum_multi"},
     "centred_clipping": {"radius": "clip_radius", "iterations": "clip_iterations"},
     "norm_clipping": {"radius": "clip_radius"},
+}
+_COMPRESSED = ("compress_uploads", "compress_gossip")
+_OF_COMPRESSOR = {
+    "top_k": "compress_ratio",
+    "random_k": "compress_ratio",
+    "qsgd": "bits",
 }
 _NEEDED = ("assumed_liars", "clip_radius")
 
@@ -27,8 +35,48 @@ def options(config: Config, classes: int | None) -> dict[str, Any]:
       ValueError: A setting is missing, or belongs to nothing that is chosen.
     """
     aggregator, used = _aggregator(config)
+    defence = None
+    if config.gossip_defence is not None:
+        if config.assumed_liars is None:
+            raise ValueError(
+                f"gossip_defence = {config.gossip_defence!r} needs assumed_liars, the "
+                "number of neighbours of a client that may lie: set assumed_liars."
+            )
+        used |= {"assumed_liars"}
+        defence = DEFENCES[config.gossip_defence](config.assumed_liars)
     _check_used(config, used)
-    return {"aggregator": aggregator, "attack": _attack(config, classes)}
+    return {
+        "aggregator": aggregator,
+        "attack": _attack(config, classes),
+        "gossip_defence": defence,
+        **_compression(config),
+    }
+
+
+def _compression(config: Config) -> dict[str, Compressor | None]:
+    """The compressors of uploads and of gossip, which share their settings."""
+    wanted = {name: getattr(config, name) for name in _COMPRESSED}
+    made: dict[str, Compressor | None] = dict.fromkeys(wanted)
+    for name, kind in wanted.items():
+        if kind is None:
+            continue
+        setting = _OF_COMPRESSOR.get(kind)
+        value = None if setting is None else getattr(config, setting)
+        if setting is not None and value is None:
+            raise ValueError(f"{name} = {kind!r} needs {setting}: set {setting}.")
+        given = () if setting is None else (value,)
+        made[name] = COMPRESSORS[kind](*given)
+    used = {_OF_COMPRESSOR.get(kind) for kind in wanted.values()}
+    if wanted["compress_gossip"] is not None:
+        used |= {"gossip_step"}
+    for setting in (*_OF_COMPRESSOR.values(), "gossip_step"):
+        if getattr(config, setting) is not None and setting not in used:
+            raise ValueError(
+                f"{setting} = {getattr(config, setting)}, but nothing that is "
+                f"compressed here reads it: leave {setting} out, or set "
+                f"{' or '.join(_COMPRESSED)}."
+            )
+    return made
 
 
 def _attack(config: Config, classes: int | None) -> Attack | None:

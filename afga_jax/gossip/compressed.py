@@ -1,0 +1,96 @@
+"""Gossip with fewer bits: CHOCO.
+
+Every client i has a public copy x̂ᵢ of its model, which its neighbours follow; it sends
+them the compressed difference, and steps towards their public copies:
+
+    qᵢ = C(xᵢ − x̂ᵢ), x̂ᵢ ← x̂ᵢ + qᵢ, xᵢ ← xᵢ + γ·Σⱼ Wᵢⱼ(x̂ⱼ − x̂ᵢ)
+
+The mean of the models is preserved. x̂ᵢ begins as the model that everybody starts from:
+with a server that is x_r in every round, so nothing is remembered over rounds.
+
+Reference: Koloskova, Stich and Jaggi, Decentralized stochastic optimization and gossip
+algorithms with compressed communication, 2019.
+"""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+
+from afga_jax import keys
+from afga_jax.gossip.mixing import Mixing
+from afga_jax.gossip.operators import Operator
+from afga_jax.optimizers.compressors import Compressor
+from afga_jax.population.sampling import Plan
+from afga_jax.typing import Array
+
+
+@dataclass(frozen=True)
+class Compressed(Mixing):
+    """Another mixing, by CHOCO.
+
+    Attributes:
+      mixing: Who mixes with whom; the same in every step that mixes.
+      compressor: C.
+      step_size: γ; 1 is plain gossip where C leaves everything as it is.
+      num_clients: N.
+    """
+
+    mixing: Mixing
+    compressor: Compressor
+    step_size: float
+    num_clients: int
+
+    linear = False
+    remembers = True
+
+    def rows(self, plan, cycle=0):
+        return self.mixing.rows(plan, cycle)
+
+    def at(self, plan, step, cycle=0):
+        inner = self.mixing.at(plan, step, cycle)
+        due = self.mixing.is_due(step)
+
+        def exchange(models, public, mesh=None):
+            flat = jax.vmap(lambda row: ravel_pytree(row)[0])(models)
+            drawn = self._keys(plan, step, cycle, len(flat))
+            sent = jax.vmap(self.compressor.compress)(drawn, flat - public)
+            public = jnp.where(due, public + sent, public)
+            pull = inner.apply(public, mesh) - public
+            _, unravel = ravel_pytree(jax.tree.map(lambda x: x[0], models))
+            return jax.vmap(unravel)(flat + self.step_size * pull), public
+
+        return Operator(inner.apply, inner.matrix, exchange)
+
+    def spectral_gap(self):
+        return self.mixing.spectral_gap()
+
+    @property
+    def mixes(self):
+        return self.mixing.mixes
+
+    def fixed_rows(self):
+        return self.mixing.fixed_rows()
+
+    def holders(self, participants):
+        return self.mixing.holders(participants)
+
+    def messages(self, participants):
+        return self.mixing.messages(participants)
+
+    def degrees(self):
+        return self.mixing.degrees()
+
+    def message_bits(self, size):
+        return self.compressor.bits(size)
+
+    def _keys(self, plan: Plan, step, cycle, rows: int) -> Array:
+        """A key for each row, of its client."""
+        place = (plan.key, keys.Purpose.COMPRESS, plan.round, cycle, step)
+        ids = self.rows(plan, cycle)
+        ids = jnp.arange(self.num_clients) if ids is None else ids
+        # Rows that a mesh adds are nobody's.
+        ids = jnp.pad(ids, (0, rows - len(ids)), constant_values=self.num_clients)
+        fold = jax.vmap(lambda i: jax.random.fold_in(keys.place_key(*place), i))
+        return fold(ids)
