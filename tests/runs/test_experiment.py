@@ -318,6 +318,9 @@ def test_defences_by_name():
     [
         ({"aggregator": "trimmed_mean"}, "needs assumed_liars"),
         ({"attack": "nan"}, "needs liars"),
+        ({"gossip_defence": "clipped"}, "needs assumed_liars"),
+        ({"compress_gossip": "top_k"}, "needs compress_ratio"),
+        ({"compress_uploads": "sign", "bits": 4}, "bits = 4, but nothing"),
         ({"liars": 0.2}, "nobody says what liars do: set attack"),
         ({"attack": "nan", "liars": 0.2, "attack_scale": 2.0}, "nan has no scale"),
         (

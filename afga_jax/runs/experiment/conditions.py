@@ -67,9 +67,7 @@ def _compression(config: Config) -> dict[str, Compressor | None]:
         given = () if setting is None else (value,)
         made[name] = COMPRESSORS[kind](*given)
     used = {_OF_COMPRESSOR.get(kind) for kind in wanted.values()}
-    if wanted["compress_gossip"] is not None:
-        used |= {"gossip_step"}
-    for setting in (*_OF_COMPRESSOR.values(), "gossip_step"):
+    for setting in _OF_COMPRESSOR.values():
         if getattr(config, setting) is not None and setting not in used:
             raise ValueError(
                 f"{setting} = {getattr(config, setting)}, but nothing that is "
