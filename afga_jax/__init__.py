@@ -36,6 +36,8 @@ from afga_jax.population import sampling as participation
 from afga_jax.recipe import FederatedState, Recipe, RoundInfo
 from afga_jax.rounds.execution import Execution
 from afga_jax.runs.load import load
+from afga_jax.runs.own import run, sweep
+from afga_jax.runs.result import RunResult, SweepResult
 from afga_jax.training import ledger
 from afga_jax.training.client_metrics import ClientMetrics, evaluate_clients
 from afga_jax.training.evaluate import evaluate
@@ -62,6 +64,8 @@ __all__ = [
     "Recipe",
     "Result",
     "RoundInfo",
+    "RunResult",
+    "SweepResult",
     "Task",
     "Trainer",
     "aggregators",
@@ -90,8 +94,10 @@ __all__ = [
     "over_seeds",
     "participation",
     "robust",
+    "run",
     "sequences",
     "server",
+    "sweep",
     "task",
     "topology",
 ]

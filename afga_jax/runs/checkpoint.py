@@ -7,12 +7,13 @@ each says of itself what it belongs to: its round, the format, the version that 
 it, and what its owner adds.
 """
 
+import contextlib
 import importlib.metadata
 import json
 import os
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +160,8 @@ class Checkpoints:
         _verify_checksums(path)
         if not any(path.iterdir()):
             raise ValueError("it is empty")
-        about = self._manager().metadata(step).custom_metadata or {}
+        with _unnoted():
+            about = self._manager().metadata(step).custom_metadata or {}
         self._check_own(step, about)
         args, empty = _orbax().args, None
         if like is not None:
@@ -221,6 +223,21 @@ def check_shapes(wanted: PyTree, actual: PyTree) -> None:
             )
 
     jax.tree.map(check, wanted, actual)
+
+
+@contextlib.contextmanager
+def _unnoted() -> Iterator[None]:
+    """Without Orbax's warning that what a state says of itself is not the state."""
+    logger = logging.get_absl_logger()
+
+    def keep(line):
+        return f"{os.sep}orbax{os.sep}" not in line.pathname
+
+    logger.addFilter(keep)
+    try:
+        yield
+    finally:
+        logger.removeFilter(keep)
 
 
 def _reason(error: Exception) -> str:

@@ -4,6 +4,7 @@ A field says its type, its group, what it is for and what it may be. Options of 
 algorithms (`afga_jax.Options`) bring their own bounds: a new one is one line here.
 """
 
+import collections
 import dataclasses
 import functools
 import numbers
@@ -203,7 +204,10 @@ class Config:
     cluster_weighting: str | None = _participation("Of clusters.")
 
     topology: str | None = _topology(
-        "Who mixes with whom.", choices=(*KERNELS, *SEQUENCES, "none"), file=True
+        "Who mixes with whom.",
+        # Looked at, not copied: a plugin may add names.
+        choices=collections.ChainMap({"none": None}, SEQUENCES, KERNELS),
+        file=True,
     )
     topology_rho: float | None = _topology(
         "ρ to reach (random, unbalanced_complete).", above=0, below=1
@@ -325,9 +329,13 @@ class Config:
     )
     compile_cache: bool = _run("Keep compiled programs.", True, neutral=True)
 
+    #: What `afga_jax.run` was given and no other field can hold, in plain values by
+    #: name; None: a command's run, which its fields describe in full.
+    parts: Mapping[str, Any] | None = None
+
     def __post_init__(self):
         for field in fields():
-            value = _checked(field, getattr(self, field.name))
+            value = _checked(field, getattr(self, field.name), self.parts is None)
             object.__setattr__(self, field.name, value)
         if self.active is not None and self.participation is not None:
             raise ValueError(
@@ -347,7 +355,9 @@ class Config:
     def to_dict(self) -> dict[str, Any]:
         """All values, as JSON has them."""
         values = {field.name: getattr(self, field.name) for field in fields()}
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+        own = {} if self.parts is None else {"parts": dict(self.parts)}
+        plain = {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+        return plain | own
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Config":
@@ -392,16 +402,19 @@ def differences(first: Config, second: Config) -> dict[str, tuple[Any, Any]]:
         for field in fields()
         if not field.neutral
     }
+    own, other = first.parts or {}, second.parts or {}
+    pairs |= {name: (own.get(name), other.get(name)) for name in {**own, **other}}
     return {name: (old, new) for name, (old, new) in pairs.items() if old != new}
 
 
 @functools.cache
 def _described() -> tuple[Field, ...]:
-    return tuple(_describe(field) for field in dataclasses.fields(Config))
+    settings = [field for field in dataclasses.fields(Config) if field.metadata]
+    return tuple(_describe(field) for field in settings)
 
 
 def _known() -> list[str]:
-    return [field.name for field in _described()]
+    return [field.name for field in dataclasses.fields(Config)]
 
 
 def _describe(field: dataclasses.Field) -> Field:
@@ -418,8 +431,14 @@ def _describe(field: dataclasses.Field) -> Field:
     return Field(field.name, kind, field.default, bounds=fixed, **known)
 
 
-def _checked(field: Field, value: Any) -> Any:
-    """The value in its plain type, or a ValueError with value, bound and fix."""
+def _checked(field: Field, value: Any, by_name: bool) -> Any:
+    """The value in its plain type, or a ValueError with value, bound and fix.
+
+    Args:
+      field: What is known of the field.
+      value: What was chosen.
+      by_name: Whether a word stands for what is registered under it.
+    """
     if value is None and field.default is None:
         return None
     if field.kind is bool:
@@ -436,7 +455,7 @@ def _checked(field: Field, value: Any) -> Any:
         return float(value)
     if field.kind is tuple:
         return _whole_numbers(field, value)
-    return _text(field, value)
+    return _text(field, value, by_name)
 
 
 def _kind(annotation: Any) -> type:
@@ -457,11 +476,11 @@ def _whole_numbers(field: Field, value: Any) -> tuple[int, ...]:
     return tuple(int(number) for number in value)
 
 
-def _text(field: Field, value: Any) -> str:
+def _text(field: Field, value: Any, by_name: bool) -> str:
     if not isinstance(value, str) or not value:
         raise ValueError(f"{field.name} = {value!r}, but it must be a word.")
     if field.file and ("." in value or "/" in value):
         return value
-    if field.choices:
+    if field.choices and by_name:
         checks.choice(field.name, value, field.choices)
     return value

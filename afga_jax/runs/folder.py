@@ -188,6 +188,14 @@ def refused(before: Config, now: Config) -> dict[str, tuple]:
 def check_same(before: Config, now: Config, out: Path) -> None:
     """Refuses to go on with other settings, and names them."""
     if differ := refused(before, now):
+        if set(differ) == {"traced_round"}:
+            raise ValueError(
+                f"the run in {str(out)!r} has the same options and shapes, but its "
+                "rounds compute something else: a model, loss, optimizer, topology or "
+                "another function differs. Go on with its own, or choose another "
+                "folder for these."
+            )
+        differ.pop("traced_round", None)  # it follows from what has a name
         listed = ", ".join(f"{k} {was!r} → {new!r}" for k, (was, new) in differ.items())
         raise ValueError(
             f"the run in {str(out)!r} has other settings: {listed}. Go on with its "

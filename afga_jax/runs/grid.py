@@ -3,13 +3,14 @@
 import hashlib
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from afga_jax.algorithms.options import NUMBERS
 from afga_jax.runs import flags
 from afga_jax.runs.config import Config, Field, fields
+from afga_jax.runs.experiment import Experiment
 from afga_jax.runs.settings import Resolved, resolve
 
 
@@ -32,11 +33,13 @@ class Cell(NamedTuple):
       values: The run's values of the swept fields.
       resolved: The complete configuration, sources and notes.
       folder: The run's folder, named by its configuration.
+      experiment: What is trained, where it is one's own; None: the configuration says.
     """
 
     values: dict[str, Any]
     resolved: Resolved
     folder: Path
+    experiment: Experiment | None = None
 
     @property
     def config(self) -> Config:
@@ -103,8 +106,13 @@ def cells(
         name = fingerprint(resolved.config)
         # Two spellings of one configuration are one cell.
         by_name.setdefault(name, Cell(values, resolved, out / name))
+    return grouped(by_name.values())
+
+
+def grouped(cells: Iterable[Cell]) -> list[Cell]:
+    """The same cells; those that can share their programs follow each other."""
     groups: dict[str, list[Cell]] = {}
-    for cell in by_name.values():
+    for cell in cells:
         key = fingerprint(cell.config, but_for=NUMBERS)
         groups.setdefault(key, []).append(cell)
     return [cell for group in groups.values() for cell in group]

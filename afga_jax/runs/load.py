@@ -43,20 +43,25 @@ class Trained(NamedTuple):
     predict: Callable[[Array], Array]
 
 
-def load(run_dir: str | Path, seed: int | None = None) -> Trained:
+def load(
+    run_dir: str | Path, seed: int | None = None, *, task: Task | None = None
+) -> Trained:
     """The newest saved model of a run, finished or not.
 
-    Needs neither the data set nor the experiment's code.
+    Needs neither the data set nor the experiment's code, but for a run of one's own
+    (`afga_jax.run`) its task.
 
     Args:
       run_dir: The run's folder.
       seed: One of the run's; None: its first.
+      task: What the run minimised; None: what its record says, if a command wrote it.
 
     Returns:
       The model, ready to predict: `load("runs/digits_afga").predict(images)`.
 
     Raises:
-      ValueError: There is no such run or seed, or nothing was saved yet.
+      ValueError: There is no such run or seed, or nothing was saved yet; or the run
+        is one's own and the task is missing, or another one.
     """
     run = record.read(run_dir)
     config = Config.from_dict(run.config)
@@ -73,9 +78,9 @@ def load(run_dir: str | Path, seed: int | None = None) -> Trained:
             "will when it ends or is stopped."
         )
     done, content = saved
-    task, apply = _task(config, run.facts or {})
+    task = _task(config, run) if task is None else task
     params, stats = _model(task, content["state"], seed - config.seed)
-    return Trained(task, params, stats, config, done, _predict(apply, params, stats))
+    return Trained(task, params, stats, config, done, _predict(task, params, stats))
 
 
 def started_from(state: FederatedState, trained: Trained) -> FederatedState:
@@ -120,13 +125,19 @@ def _of(run: record.Run) -> Accept:
     return accept
 
 
-def _task(config: Config, facts: dict) -> tuple[Task, Callable | None]:
-    """The task, and the function of its model; None where there is no model."""
+def _task(config: Config, run: record.Run) -> Task:
+    """The task of a command's run, from its record."""
+    if config.parts is not None:
+        raise ValueError(
+            f"the run in {str(run.folder)!r} is of a model of your own, which a folder "
+            "cannot hold: load it with task=, the task that the run was given."
+        )
+    facts = run.facts or {}
     if not facts.get("classes"):
-        return from_config(config).task, None
+        return from_config(config).task
     model = model_of(config, facts["classes"])
     shape, dtype = facts["input_shape"], facts["input_dtype"]
-    return models.classifier(model, tuple(shape), jnp.dtype(dtype)), model.apply
+    return models.classifier(model, tuple(shape), jnp.dtype(dtype))
 
 
 def _model(task: Task, state: dict, row: int) -> tuple[PyTree, PyTree]:
@@ -138,21 +149,24 @@ def _model(task: Task, state: dict, row: int) -> tuple[PyTree, PyTree]:
     if len(shapes) != len(leaves):
         raise CheckpointError(
             f"the saved model has {len(leaves)} arrays, but its task "
-            f"{len(shapes)}: was it saved by another version?"
+            f"{len(shapes)}: was it saved by another version, or of another task?"
         )
     model = jax.tree.unflatten(structure, leaves)
-    check_shapes(wanted, model)
+    try:
+        check_shapes(wanted, model)
+    except ValueError as error:
+        raise CheckpointError(
+            f"the saved model is not of this task ({error}): load it with the run's "
+            "own."
+        ) from error
     return model
 
 
-def _predict(apply: Callable | None, params: PyTree, stats: PyTree) -> Callable:
+def _predict(task: Task, params: PyTree, stats: PyTree) -> Callable:
     def predict(inputs: Array) -> Array:
-        if apply is None:
+        if task.predict is None:
             raise ValueError("this problem has no model: its params are the answer.")
-        variables = {"params": params}
-        if jax.tree.leaves(stats):
-            variables["batch_stats"] = stats
-        return apply(variables, inputs, train=False)
+        return task.predict(params, stats, inputs)
 
     return predict
 

@@ -66,7 +66,7 @@ class Programs:
     @functools.cached_property
     def checksum(self) -> int:
         """Checksum of the experiment's data."""
-        return checksum(self.experiment)
+        return checksum(self.experiment.clients, self.experiment.test)
 
     def accept(self, config: Config) -> bool:
         """Whether a run with this configuration can be run by these programs."""

@@ -282,6 +282,12 @@ def read(folder: str | Path) -> Run:
     )
 
 
+def read_clients(folder: str | Path) -> dict[str, np.ndarray]:
+    """What `Record.write_clients` wrote last."""
+    with np.load(Path(folder) / _CLIENTS) as file:
+        return dict(file)
+
+
 def leftovers(folder: str | Path) -> list[str]:
     """Names of a run's files that are there, whether or not `config.json` is."""
     folder = Path(folder)

@@ -35,7 +35,8 @@ class Result:
 
     Attributes:
       state: The state after the last round; `state.params` is the model.
-      info: The rounds' diagnostics, with a leading axis of rounds.
+      info: The rounds' diagnostics, with a leading axis of rounds; None: of a run whose
+        folder keeps them.
       history: What was measured, as plain arrays by round.
       clients: Every client's metrics after the last round; None: not asked for.
       algorithm: The algorithm that was trained.
@@ -44,7 +45,7 @@ class Result:
     """
 
     state: FederatedState
-    info: RoundInfo
+    info: RoundInfo | None
     history: History
     clients: ClientMetrics | None
     algorithm: FederatedAlgorithm
@@ -110,13 +111,13 @@ class Result:
         return iter((self.state, self.info))
 
     def __repr__(self) -> str:
-        return f"Result({self._outcome()})"
+        return f"{type(self).__name__}({self._outcome()})"
 
     def _outcome(self) -> str:
         """What came out, in a line."""
         clients = self.algorithm.options.num_clients
-        rounds, *seeds = self.history.train_loss.shape
-        parts = [f"{clients} clients", f"{rounds} rounds"]
+        _, *seeds = self.history.train_loss.shape
+        parts = [f"{clients} clients", f"{self.history.round[-1]} rounds"]
         parts += [f"{number} seeds" for number in seeds]
         parts.append(f"train loss {self.history.train_loss[-1].mean():.4g}")
         if self.test is not None:

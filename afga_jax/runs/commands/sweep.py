@@ -11,6 +11,7 @@ for each cell; the best by final accuracy is printed. It is chosen on the test s
 which flatters it.
 """
 
+import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -69,13 +70,13 @@ def sweep(arguments: Sequence[str]) -> int:
     results = train(cells, out, side_by_side=together.LARGEST if accelerator else 1)
     if any(report.stands_in(run) for _, run in results):
         command.say(f"warning: {report.STAND_IN}.")
-    print(_ranking(results))
+    print(ranking(results))
     print(f"all {len(cells)} cells: {out / 'results.csv'}")
     return 0
 
 
 def train(
-    cells: Sequence[Cell], out: Path, *, side_by_side: int = 1
+    cells: Sequence[Cell], out: Path, *, side_by_side: int = 1, show: bool = True
 ) -> list[tuple[Cell, Run]]:
     """Runs what is not finished, and keeps `results.csv` up to date.
 
@@ -84,12 +85,14 @@ def train(
       out: The folder of `results.csv`.
       side_by_side: How many may run in one call of a program, if a mesh does not ask
         for more. On a CPU that would batch their weights and slow every layer down.
+      show: Whether to show how it goes.
 
     Returns:
       Each cell with its run.
     """
     results, programs, advanced = [], None, set()
-    with Series([cell.config.rounds for cell in cells]) as series:
+    rounds = [cell.config.rounds for cell in cells]
+    with Series(rounds, error=None if show else io.StringIO()) as series:
         for number, cell in enumerate(cells, 1):
             run = finished(cell)
             if run is not None:
@@ -101,10 +104,11 @@ def train(
                     advanced |= _advance(cells[number - 1 :], programs, width, series)
                 run = _run(cell, config, programs, series.next(cell.label))
             results.append((cell, run))
-            series.line(f"[{number}/{len(cells)}] {cell.label}: {outcome(run)}")
+            if show:
+                series.line(f"[{number}/{len(cells)}] {cell.label}: {outcome(run)}")
             out.mkdir(parents=True, exist_ok=True)
-            rows = csv_lines([_row(*pair) for pair in results])
-            write_text(out / "results.csv", rows)
+            table = csv_lines([row(*pair) for pair in results])
+            write_text(out / "results.csv", table)
     return results
 
 
@@ -123,7 +127,7 @@ def _prepared(cell: Cell, programs: Programs | None) -> tuple[Config, Programs]:
     if programs is not None and programs.accept(config := _moved(cell, programs)):
         return config, programs
     before = record.read(cell.folder) if record.exists(cell.folder) else None
-    experiment = from_config(cell.config)
+    experiment = cell.experiment or from_config(cell.config)
     execution = devices.execution_of(experiment.config, before, fill=True)
     programs = Programs(experiment, execution)
     return programs.experiment.config, programs
@@ -172,16 +176,22 @@ def _run(cell: Cell, config: Config, programs: Programs, display: Display) -> Ru
         return record.read(cell.folder)
 
 
-def _ranking(results: Sequence[tuple[Cell, Run]]) -> str:
-    """The best cells, best first."""
-    done = [
-        (cell, run)
-        for cell, run in results
-        if (run.summary or {}).get("diverged_at") is None
+def ranked(runs: Sequence[Run]) -> list[int]:
+    """Positions of the runs that did not diverge, best first."""
+    merits = [merit(run.summary or {}) for run in runs]
+    best_first = sorted(range(len(runs)), key=merits.__getitem__, reverse=True)
+    return [
+        place
+        for place in best_first
+        if (runs[place].summary or {}).get("diverged_at") is None
     ]
+
+
+def ranking(results: Sequence[tuple[Cell, Run]]) -> str:
+    """The best cells, best first."""
+    done = [results[place] for place in ranked([run for _, run in results])]
     if not done:
         return "all cells diverged: lower local_lr or server_lr, or raise eps."
-    done.sort(key=lambda pair: merit(pair[1].summary or {}), reverse=True)
     lines = [f"  {cell.label}: {outcome(run)}" for cell, run in done[:_SHOWN]]
     best, run = done[0]
     return "\n".join(
@@ -189,7 +199,7 @@ def _ranking(results: Sequence[tuple[Cell, Run]]) -> str:
     )
 
 
-def _row(cell: Cell, run: Run) -> dict[str, Any]:
+def row(cell: Cell, run: Run) -> dict[str, Any]:
     """Accuracies in percent, as in all tables; what diverged has no final ones."""
     summary = dict(run.summary or {})
     if summary.get("diverged_at") is not None:

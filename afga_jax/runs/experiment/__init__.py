@@ -1,4 +1,7 @@
-"""A run, built from its configuration alone: data, task, algorithm, and the facts."""
+"""A run: data, task, algorithm, and the facts.
+
+Built from its configuration alone, or from parts of one's own.
+"""
 
 import functools
 import math
@@ -10,16 +13,21 @@ import jax
 import numpy as np
 
 from afga_jax import data
-from afga_jax.algorithms import FederatedAlgorithm, build
+from afga_jax.algorithms import ALGORITHMS, FederatedAlgorithm, build
 from afga_jax.runs.config import Config
 from afga_jax.runs.experiment.choices import options_of
+from afga_jax.runs.experiment.parts import config_of
 from afga_jax.runs.experiment.theory import conditions
 from afga_jax.runs.experiment.workload import Workload, make_workload, model_of
 from afga_jax.runs.settings import stood_in
 from afga_jax.training.evaluate import evaluate
 from afga_jax.typing import Batch, ClientData, Task
 
-__all__ = ["Experiment", "checksum", "from_config", "model_of"]
+__all__ = ["Experiment", "checksum", "from_config", "from_parts", "model_of"]
+
+
+# What `load` needs to make a command's model again.
+_OF_MODELS = ("input_shape", "input_dtype", "classes")
 
 
 class Experiment(NamedTuple):
@@ -90,10 +98,33 @@ def from_config(config: Config, access: data.Access | None = None) -> Experiment
     )
 
 
-def checksum(experiment: Experiment) -> int:
+def from_parts(
+    algorithm: FederatedAlgorithm, clients: ClientData, test: Batch, **settings: Any
+) -> Experiment:
+    """A run of a model, data and an algorithm of one's own.
+
+    Args:
+      algorithm: A built algorithm.
+      clients: The clients' data.
+      test: What the model is judged by.
+      **settings: What else was chosen, by the names of `Config`; `dataset` names the
+        data.
+
+    Returns:
+      The experiment; its configuration describes the parts (`experiment.parts`).
+    """
+    config = config_of(algorithm, clients, test, checksum(clients, test), **settings)
+    workload = Workload(algorithm.task, clients, test, facts=dict.fromkeys(_OF_MODELS))
+    _check_measured(config, workload)
+    facts = _facts(config, workload, algorithm)
+    facts["notes"] = _everybody_computes(algorithm)
+    return Experiment(config, algorithm.task, algorithm, clients, test, facts)
+
+
+def checksum(clients: ClientData, test: Batch) -> int:
     """Checksum of all arrays that the clients hold and the model is judged by."""
     total = 0
-    for leaf in jax.tree.leaves((experiment.clients, experiment.test)):
+    for leaf in jax.tree.leaves((clients, test)):
         if jax.dtypes.issubdtype(getattr(leaf, "dtype", float), jax.dtypes.extended):
             leaf = jax.random.key_data(leaf)
         array = np.ascontiguousarray(leaf)
@@ -113,9 +144,15 @@ def _facts(config: Config, workload: Workload, algorithm: FederatedAlgorithm) ->
         "statistics": count(stats),
         "rho": algorithm.recipe.mixing.spectral_gap(),
         "gradients_per_round": math.prod(_active(algorithm)),
-        "theory": conditions(config.algo, algorithm, config.rounds),
+        "theory": _theory(config, algorithm),
         **workload.facts,
     }
+
+
+def _theory(config: Config, algorithm: FederatedAlgorithm) -> dict[str, Any]:
+    if config.algo not in ALGORITHMS:  # a function of one's own
+        return {}
+    return conditions(config.algo, algorithm, config.rounds)
 
 
 def _active(algorithm: FederatedAlgorithm) -> tuple[int, ...]:
@@ -163,6 +200,11 @@ def _check_measured(config: Config, workload: Workload) -> None:
 
 
 def _check_complete(config: Config) -> None:
+    if config.parts is not None:
+        raise ValueError(
+            "this run is of parts of one's own, which no setting can name: go on with "
+            "it by afga_jax.run(..., resume=True)."
+        )
     needed = ["dataset", "num_clients", "rounds", "batch_size", "local_steps"]
     if missing := [name for name in needed if getattr(config, name) is None]:
         raise ValueError(
