@@ -26,22 +26,33 @@ RUNS = Path("runs")
 _STOPPING = ("target", "stop_at_target")
 
 
-def unused(config: Config, runs: Path = RUNS) -> Path:
-    """A folder for a new run, which is not there yet."""
-    number, name = 1, _name(config)
+def unused(config: Config, runs: Path = RUNS, *, dataset: str | None = None) -> Path:
+    """A folder for a new run, which is not there yet.
+
+    Args:
+      config: The run's configuration.
+      runs: The folder of all runs.
+      dataset: Name of the run's data in the folder's; None: the configuration's.
+    """
+    number, name = 1, _name(config, dataset)
     while (folder := runs / (name if number == 1 else f"{name}_{number}")).exists():
         number += 1
     return folder
 
 
-def newest(config: Config, runs: Path = RUNS) -> Path:
-    """The folder of the last such run that was begun; a new one where there is none."""
-    name = _name(config)
-    folders = [path for path in (runs / name, *runs.glob(f"{name}_*")) if path.exists()]
-    folders = [path for path in folders if record.exists(path) and _is_of(path, name)]
-    if not folders:
-        return unused(config, runs)
-    return max(folders, key=lambda path: (path / "config.json").stat().st_mtime)
+def newest(config: Config, runs: Path = RUNS) -> Path | None:
+    """The folder of the last such run that was begun; None: there is none.
+
+    A run for which digits stood in is one, too.
+    """
+    folders = [
+        path
+        for name in (_name(config), _name(config, f"digits_for_{config.dataset}"))
+        for path in (runs / name, *runs.glob(f"{name}_*"))
+        if path.exists() and record.exists(path) and _is_of(path, name)
+    ]
+    stamp = lambda path: (path / "config.json").stat().st_mtime  # noqa: E731
+    return max(folders, key=stamp, default=None)
 
 
 def existing(out: Path, resume: bool) -> Run | None:
@@ -232,8 +243,8 @@ def alone(out: Path) -> Iterator[None]:
                 out.rmdir()
 
 
-def _name(config: Config) -> str:
-    return f"{config.dataset}_{config.algo}"
+def _name(config: Config, dataset: str | None = None) -> str:
+    return f"{dataset or config.dataset}_{config.algo}"
 
 
 def _is_of(path: Path, name: str) -> bool:

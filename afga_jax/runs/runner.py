@@ -31,6 +31,7 @@ from afga_jax.runs import (
     processes,
     record,
     report,
+    stand_in,
 )
 from afga_jax.runs.checkpoint import Checkpoints
 from afga_jax.runs.command import Interrupted
@@ -147,19 +148,23 @@ def _wanted(given: Mapping[str, Any], dataset: str) -> tuple[Config, Path, dict]
     accelerator = not on_cpu()
     resolved = resolve(given, dataset=dataset, accelerator=accelerator)
     config = resolved.config
-    if config.out is not None:
-        out = Path(config.out)
-    else:
-        out = (folder.newest if config.resume else folder.unused)(config)
-    if config.resume and record.exists(out):
-        # What the run was begun with, not today's defaults; `run` compares the two.
-        before = Config.from_dict(record.read(out).config)
-        return before.replace(**given), out, {}
+    out = None if config.out is None else Path(config.out)
+    if config.resume:
+        out = out or folder.newest(config)
+        if out is not None and record.exists(out):
+            # What the run was begun with, not today's defaults; `run` compares the two.
+            before = Config.from_dict(record.read(out).config)
+            changes = {k: v for k, v in given.items() if k != "stand_in"}
+            return before.replace(**changes), out, {}
+    asked = bool(given.get("stand_in"))
+    (settled,), dataset = stand_in.settle([resolved], asked=asked)
+    out = out or folder.unused(config, dataset=dataset)
     if config.resume and processes.is_first():
         command.say(f"note: there is no run in {out} yet: it starts.")
-    for note in resolved.notes:
+    for note in settled.notes:
         command.say(f"note: {note}")
-    return config, out, {"sources": resolved.sources, "given": dict(given)}
+    about = {"sources": settled.sources, "given": dict(given)}
+    return settled.config, out, about
 
 
 def _run(training: Training, writer: Record, display: Display, about, before) -> Run:

@@ -97,21 +97,6 @@ def test_text(monkeypatch):
         digits(**given, partition="iid")
 
 
-def test_digits_stand_in_and_it_is_said(nowhere):
-    resolved = resolve({"algo": "cafga", "scale": "smoke", "width": 4}, dataset="mnist")
-    with pytest.raises(ValueError, match="model 'cnn' has no option 'width'"):
-        from_config(resolved.config, nowhere)
-    resolved = resolve({"algo": "cafga", "scale": "smoke", "local_lr": 0.5})
-    made = from_config(resolved.config, nowhere)
-    assert (made.config.dataset, made.config.local_lr) == ("digits", 0.5)
-    assert made.facts["stand_in"] is True
-    assert "USES THE BUILT-IN DIGITS INSTEAD" in made.facts["notes"][0]
-    # The record of the run leads to the same run.
-    again = from_config(Config.from_dict(made.config.to_dict()), nowhere)
-    assert again.config == made.config
-    assert again.facts["stand_in"] is True
-
-
 def test_data_that_was_asked_for_is_not_replaced(nowhere):
     config = resolve({"algo": "afga", "dataset": "cifar10"}).config
     with pytest.raises(data.DataError, match=r"cifar10 is neither prepared.*data_dir"):

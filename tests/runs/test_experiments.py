@@ -54,7 +54,7 @@ def call(capsys, monkeypatch, main, *flags):
 
 def test_without_data_the_digits_stand_in_and_it_is_said(tmp_path):
     out = tmp_path / "run"
-    flags = ["--algo=cafga", "--scale=smoke", f"--out={out}"]
+    flags = ["--algo=cafga", "--scale=smoke", "--stand_in", f"--out={out}"]
     process = start(tmp_path, "cifar", *flags)
     stdout, stderr = process.communicate(timeout=300)
     assert process.returncode == 0, stderr
@@ -68,7 +68,8 @@ def test_without_data_the_digits_stand_in_and_it_is_said(tmp_path):
     assert run.summary["finished"]
     assert (out / "curves.png").stat().st_size > 10_000
     about = json.loads((out / "config.json").read_text())
-    assert about["given"] == {"algo": "cafga", "scale": "smoke", "out": str(out)}
+    given = {"algo": "cafga", "scale": "smoke", "stand_in": True, "out": str(out)}
+    assert about["given"] == given
     assert about["sources"]["local_lr"]
     assert {"rho", "theory", "partition"} <= set(run.facts)
     assert list((tmp_path / "cache" / "programs").iterdir())

@@ -35,7 +35,7 @@ from absl import flags as absl_flags
 from afga_jax import checks
 from afga_jax.algorithms import ALGORITHMS
 from afga_jax.mesh import on_cpu
-from afga_jax.runs import command, devices, flags, record, report, runner
+from afga_jax.runs import command, devices, flags, record, report, runner, stand_in
 from afga_jax.runs.folder import RUNS
 from afga_jax.runs.loop import Diverged
 from afga_jax.runs.progress import outcome
@@ -68,8 +68,7 @@ def compare(arguments: Sequence[str]) -> int:
     folders, algorithms, given, asked = _read(arguments)
     target = given.get("target")
     if algorithms:
-        out = Path(given.pop("out", RUNS / f"compare_{given.get('dataset', DATASET)}"))
-        runs, failed = train(algorithms, given, out)
+        runs, failed, out = train(algorithms, given)
     else:
         out = Path(given.get("out", RUNS / "comparison"))
         runs, failed = _runs(folders), False
@@ -103,24 +102,28 @@ def define() -> absl_flags.FlagValues:
 
 
 def train(
-    algorithms: Sequence[str], given: Mapping[str, Any], out: Path
-) -> tuple[list[Run], bool]:
+    algorithms: Sequence[str], given: Mapping[str, Any]
+) -> tuple[list[Run], bool, Path]:
     """Runs each algorithm with the same choices, or what is left of it.
 
     Args:
       algorithms: Names of the algorithms.
       given: The user's choices by the names of `Config`.
-      out: The folder that holds the runs' folders.
 
     Returns:
-      The runs, and whether one of them diverged.
+      The runs, whether one of them diverged, and the folder that holds their folders.
     """
     accelerator = not on_cpu()
+    chosen = {name: value for name, value in given.items() if name != "out"}
     # All of them before the first one runs: a mistake should not wait for hours.
-    plans = {
-        name: resolve({**given, "algo": name}, dataset=DATASET, accelerator=accelerator)
+    resolved = [
+        resolve({**chosen, "algo": name}, dataset=DATASET, accelerator=accelerator)
         for name in algorithms
-    }
+    ]
+    asked = bool(given.get("stand_in"))
+    settled, dataset = stand_in.settle(resolved, asked=asked)
+    plans = dict(zip(algorithms, settled, strict=True))
+    out = Path(given.get("out", RUNS / f"compare_{dataset}"))
     for note in dict.fromkeys(note for plan in plans.values() for note in plan.notes):
         command.say(f"note: {note}")
     runs, failed = [], False
@@ -141,7 +144,7 @@ def train(
             runs.append(run)
             if not series.is_shown:  # on a terminal the table follows the bar
                 series.line(f"[{len(runs)}/{len(plans)}] {name}: {outcome(run)}")
-    return runs, failed
+    return runs, failed, out
 
 
 def write(runs: Sequence[Run], out: Path) -> None:

@@ -25,7 +25,7 @@ from afga_jax.runs import (
     record,
     report,
     runner,
-    settings,
+    stand_in,
     together,
 )
 from afga_jax.runs.config import Config
@@ -58,12 +58,18 @@ def sweep(arguments: Sequence[str]) -> int:
         raise command.UsageError(str(error)) from error
     devices.use(devices.wanted(asked.given))
     given = {k: v for k, v in asked.given.items() if k not in ("out", "resume")}
-    name = f"sweep_{given.get('dataset', DATASET)}"
-    out = Path(asked.given.get("out", RUNS / name))
     accelerator = not on_cpu()
     cells = grid.cells(
-        asked._replace(given=given), out, dataset=DATASET, accelerator=accelerator
+        asked._replace(given=given), RUNS, dataset=DATASET, accelerator=accelerator
     )
+    plans, dataset = stand_in.settle(
+        [cell.resolved for cell in cells], asked=bool(given.get("stand_in"))
+    )
+    out = Path(asked.given.get("out", RUNS / f"sweep_{dataset}"))
+    cells = [
+        cell._replace(resolved=plan, folder=out / grid.fingerprint(plan.config))
+        for cell, plan in zip(cells, plans, strict=True)
+    ]
     for note in dict.fromkeys(note for cell in cells for note in cell.resolved.notes):
         command.say(f"note: {note}")
     runner.keep_programs(cells[0].config)
@@ -98,11 +104,11 @@ def train(
             if run is not None:
                 series.skip()
             else:
-                config, programs = _prepared(cell, programs)
-                if cell.folder not in advanced and together.fits(config):
-                    width = together.width(config, side_by_side)
+                programs = _prepared(cell, programs)
+                if cell.folder not in advanced and together.fits(cell.config):
+                    width = together.width(cell.config, side_by_side)
                     advanced |= _advance(cells[number - 1 :], programs, width, series)
-                run = _run(cell, config, programs, series.next(cell.label))
+                run = _run(cell, programs, series.next(cell.label))
             results.append((cell, run))
             if show:
                 series.line(f"[{number}/{len(cells)}] {cell.label}: {outcome(run)}")
@@ -122,21 +128,14 @@ def finished(cell: Cell) -> Run | None:
     return run if ended else None
 
 
-def _prepared(cell: Cell, programs: Programs | None) -> tuple[Config, Programs]:
-    """The configuration as it will run, and programs: the last ones, if they fit."""
-    if programs is not None and programs.accept(config := _moved(cell, programs)):
-        return config, programs
+def _prepared(cell: Cell, programs: Programs | None) -> Programs:
+    """Programs of a cell: the last ones, if they fit."""
+    if programs is not None and programs.accept(cell.config):
+        return programs
     before = record.read(cell.folder) if record.exists(cell.folder) else None
     experiment = cell.experiment or from_config(cell.config)
-    execution = devices.execution_of(experiment.config, before, fill=True)
-    programs = Programs(experiment, execution)
-    return programs.experiment.config, programs
-
-
-def _moved(cell: Cell, programs: Programs) -> Config:
-    """The cell's configuration, on the digits if they stand in for its data."""
-    stands_in = programs.experiment.facts["stand_in"]
-    return settings.stood_in(cell.config) if stands_in else cell.config
+    execution = devices.execution_of(cell.config, before, fill=True)
+    return Programs(experiment, execution)
 
 
 def _advance(
@@ -147,9 +146,8 @@ def _advance(
     for cell in cells:
         if len(alike) == at_most:
             break
-        config = _moved(cell, programs)
-        if programs.accept(config) and finished(cell) is None:
-            alike[cell.folder] = config
+        if programs.accept(cell.config) and finished(cell) is None:
+            alike[cell.folder] = cell.config
     if len(alike) > 1:
         for note in programs.experiment.facts["notes"]:
             series.note(note)
@@ -162,10 +160,10 @@ def _advance(
     return set(alike)
 
 
-def _run(cell: Cell, config: Config, programs: Programs, display: Display) -> Run:
+def _run(cell: Cell, programs: Programs, display: Display) -> Run:
     try:
         return runner.run(
-            config,
+            cell.config,
             cell.folder,
             resume=True,
             programs=programs,

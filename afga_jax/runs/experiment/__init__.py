@@ -19,7 +19,6 @@ from afga_jax.runs.experiment.choices import options_of
 from afga_jax.runs.experiment.parts import config_of
 from afga_jax.runs.experiment.theory import conditions
 from afga_jax.runs.experiment.workload import Workload, make_workload, model_of
-from afga_jax.runs.settings import stood_in
 from afga_jax.training.evaluate import evaluate
 from afga_jax.typing import Batch, ClientData, Task
 
@@ -34,7 +33,7 @@ class Experiment(NamedTuple):
     """All that a run needs.
 
     Attributes:
-      config: The run's configuration; its `dataset` is the one really used.
+      config: The run's configuration.
       task: What is minimised.
       algorithm: How it is minimised.
       clients: The clients' data.
@@ -68,18 +67,7 @@ def from_config(config: Config, access: data.Access | None = None) -> Experiment
     """
     _check_complete(config)
     access = access or data.Access(config.data_dir, config.cache_dir, config.offline)
-    notes = []
-    try:
-        workload = make_workload(config, access)
-    except data.DataError as error:
-        if not config.stand_in:
-            raise
-        notes.append(
-            f"{config.dataset} cannot be had, so THIS RUN USES THE BUILT-IN DIGITS "
-            f"INSTEAD; its results say nothing about {config.dataset}. ({error})"
-        )
-        config = stood_in(config)
-        workload = make_workload(config, access)
+    workload = make_workload(config, access)
     _check_measured(config, workload)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -89,7 +77,7 @@ def from_config(config: Config, access: data.Access | None = None) -> Experiment
             num_clients=config.num_clients,
             **options_of(config, workload),
         )
-    notes += [str(warning.message) for warning in caught]
+    notes = [str(warning.message) for warning in caught]
     facts = _facts(config, workload, algorithm)
     notes += _everybody_computes(algorithm)
     facts["notes"] = notes
