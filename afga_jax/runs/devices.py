@@ -121,14 +121,8 @@ def fitting(training: Training, note: Callable[[str], None]) -> Choice:
     config, experiment = training.config, training.programs.experiment
     keys, algorithm = keys_of(config.seed, config.num_seeds), experiment.algorithm
     trainer = training.programs.trainer
-    if trainer.execution.engine == "span" and trainer.choice is None:
-        seconds = config.num_seeds * planning_seconds(algorithm)
-        if seconds > _LONG:
-            note(
-                f"the span engine first plans the gradients of {AHEAD} rounds, which "
-                f"may take {seconds / 60:,.0f} min: take fewer local_steps, or "
-                "engine=dense, which plans none."
-            )
+    if trainer.choice is None:
+        _announce_planning(training, note)
     choice = trainer.choose(keys, experiment.clients)
     parts = trainer.parts(experiment.clients)
     choice = choice.holding(experiment.clients, parts=parts)
@@ -143,6 +137,25 @@ def fitting(training: Training, note: Callable[[str], None]) -> Choice:
     choice = choice.holding(experiment.clients, work, parts=parts)
     memory.check_fits(choice.run, choice.other, limit=limit, remedies=_REMEDIES)
     return choice
+
+
+def _announce_planning(training: Training, note: Callable[[str], None]) -> None:
+    """Tells the user of schedules that take long to make."""
+    config, experiment = training.config, training.programs.experiment
+    algorithm, execution = experiment.algorithm, training.programs.trainer.execution
+    pairs = (algorithm.options.local_steps * algorithm.options.num_clients) ** 2
+    if config.num_seeds * AHEAD * pairs * _SECONDS_PER_PAIR <= _LONG:
+        return  # even if everybody computes at every step
+    seconds = config.num_seeds * planning_seconds(algorithm)
+    keys = keys_of(config.seed, config.num_seeds)
+    if seconds > _LONG and engine_choice.takes_span(
+        algorithm, keys, execution, experiment.clients
+    ):
+        note(
+            f"the span engine first plans the gradients of {AHEAD} rounds, which may "
+            f"take {seconds / 60:,.0f} min: take fewer local_steps, or engine=dense, "
+            "which plans none."
+        )
 
 
 def planning_seconds(algorithm: FederatedAlgorithm) -> float:

@@ -105,10 +105,8 @@ def choose(
       taken, and the planner of the run.
     """
     outline = Outline(algorithm, key, execution)
-    stateful = is_stateful(algorithm.recipe, outline.state.params)
-    planner = Planner(algorithm, stateful=stateful)
+    planner = _planner(algorithm, outline)
     blocks = _mesh_blocks(execution)
-    # Without a mesh only the devices of a CPU share gradients.
     here = blocks or _cpu_devices(algorithm, execution, data)
     dense = outline.dense(blocks or 1)
     taken, reason = execution.engine, "as asked"
@@ -128,6 +126,28 @@ def choose(
     capacity = schedule.bucket([sizes for _, sizes in planner.sizes(key)])
     run = outline.span(capacity, width, devices)
     return Choice("span", reason, run, dense, width, devices), planner
+
+
+def takes_span(
+    algorithm: FederatedAlgorithm,
+    key: Array,
+    execution: Execution = Execution(),
+    data: ClientData | None = None,
+) -> bool:
+    """Whether `choose` takes the span engine; makes no schedules.
+
+    Args:
+      algorithm: From `build`.
+      key: The run's key, or several seeds'.
+      execution: What was asked for; `auto`: by the rule.
+      data: The clients', for the size of a gradient; None: it is taken for large.
+    """
+    if execution.engine != "auto":
+        return execution.engine == "span"
+    outline = Outline(algorithm, key, execution)
+    here = _mesh_blocks(execution) or _cpu_devices(algorithm, execution, data)
+    planner = _planner(algorithm, outline)
+    return reason_for_dense(algorithm, key, outline, planner, here) is None
 
 
 def alternative(algorithm: FederatedAlgorithm, key: Array) -> Footprint | None:
@@ -180,6 +200,11 @@ def reason_for_dense(
     return None
 
 
+def _planner(algorithm: FederatedAlgorithm, outline: Outline) -> Planner:
+    stateful = is_stateful(algorithm.recipe, outline.state.params)
+    return Planner(algorithm, stateful=stateful)
+
+
 def _reason_for_span(algorithm: FederatedAlgorithm) -> str:
     if algorithm.recipe.mixing.mixes:
         return "not everybody computes at every step"
@@ -195,7 +220,10 @@ def _mesh_blocks(execution: Execution) -> int | None:
 def _cpu_devices(
     algorithm: FederatedAlgorithm, execution: Execution, data: ClientData | None
 ) -> int:
-    """CPU devices that share a slot: all, where gradients are worth a meeting."""
+    """CPU devices that share a slot: all, where gradients are worth a meeting.
+
+    Without a mesh no other devices share gradients.
+    """
     devices = jax.local_device_count() if on_cpu() else 1
     if devices == 1 or execution.slot_width or data is None:
         return devices

@@ -11,6 +11,8 @@ from afga_jax.gossip import kernels, mixing, topology
 from afga_jax.runs import devices
 from afga_jax.runs.config import Config
 from afga_jax.runs.experiment import from_config, model_of
+from afga_jax.runs.loop import Training
+from afga_jax.runs.programs import Programs
 from afga_jax.runs.settings import resolve
 
 SMOKE = {"algo": "afga", "dataset": "digits", "scale": "smoke"}
@@ -279,11 +281,31 @@ def test_a_seed_that_k_means_does_not_take():
         digits(algo="cafga", clustering="similar", clustering_seed=2**40)
 
 
-def test_long_planning_is_announced():
-    config = resolve(SMOKE | {"algo": "afga_adapted", "engine": "span"}).config
-    short = from_config(config).algorithm
-    long = from_config(config.replace(local_steps=100_000)).algorithm
-    assert devices.planning_seconds(short) < 1 < 3600 < devices.planning_seconds(long)
+@pytest.mark.parametrize(
+    ("given", "notes"),
+    [
+        ({"engine": "span"}, 1),
+        ({}, 1),  # by the rule it is the span engine, too
+        ({"engine": "dense"}, 0),
+        ({"local_steps": 2}, 0),
+    ],
+    ids=["span", "auto", "dense", "short"],
+)
+def test_long_planning_is_announced(given, notes, monkeypatch):
+    class Planning(Exception):
+        """It begins, after what is said."""
+
+    def choose(trainer, *arguments):
+        raise Planning
+
+    monkeypatch.setattr("afga_jax.training.trainer.Trainer.choose", choose)
+    adapted = SMOKE | {"algo": "afga_adapted", "local_steps": 100_000, **given}
+    config, said = resolve(adapted).config, []
+    programs = Programs(from_config(config), devices.execution_of(config))
+    with pytest.raises(Planning):
+        devices.fitting(Training(config, programs), said.append)
+    assert len(said) == notes
+    assert all("min: take fewer local_steps, or engine=dense" in x for x in said)
 
 
 def test_liars_by_name():
