@@ -24,43 +24,35 @@ def compare(algorithm, data, key, **numbers) -> list[BoxResult]:
     labels = algorithm.recipe.clustering.labels()
     clusters = [np.flatnonzero(labels == k).tolist() for k in range(labels.max() + 1)]
     problem = BoxStart(*toy.flat(start), np.asarray(data.sizes), clusters)
-    plans, dense = dense_rounds(algorithm, start, data, key)
+    plans, dense, span = rounds(algorithm, start, data, key)
     draws = [draws_of(plan, data, key) for plan in plans]
     expected = list(boxes.by_matrices(problem, draws, **numbers))
     assert_same("dense", dense, expected)
-    assert_same("span", span_rounds(algorithm, start, data, key), expected)
+    assert_same("span", span, expected)
     assert np.abs(expected[-1].params - problem.params).max() > 0.01
     return expected
 
 
-def dense_rounds(algorithm, state, data, key):
-    """Each round's plan, and each round's state and info."""
-
-    @jax.jit
-    def advance(state):
-        plan = algorithm.plan(key, state.round)
-        return plan, algorithm.round(key, state, data, plan)
-
-    plans, seen = [], []
-    for _ in range(ROUNDS):
-        plan, (state, info) = advance(state)
-        plans.append(plan)
-        seen.append((state, info))
-    return plans, seen
-
-
-def span_rounds(algorithm, state, data, key, width=2):
-    """Each round's state and info."""
-    # As many rounds as a schedule is sized by, so that plans are compiled once.
+def rounds(algorithm, start, data, key, width=2):
+    """Each round's plan, and its state and info by the dense and the span engine."""
     trainer = afga_jax.Trainer(
         algorithm,
         afga_jax.Execution("span", slot_width=width),
-        capacity=8,
         observe=lambda *seen: seen,
     )
-    _, seen = trainer.run(key, state, data, ROUNDS)
+    _, seen = trainer.run(key, start, data, ROUNDS)
     assert trainer.choice.engine == "span"
-    return [jax.tree.map(lambda x: x[number], seen) for number in range(ROUNDS)]  # noqa: B023
+    plans = jax.device_get(trainer._plans_of(key, 0)[0])
+    plans, span = ([at(tree, n) for n in range(ROUNDS)] for tree in (plans, seen))
+    dense, state, advance = [], start, jax.jit(algorithm.round)
+    for plan in plans:
+        state, info = advance(key, state, data, plan)
+        dense.append((state, info))
+    return plans, dense, span
+
+
+def at(tree, number):
+    return jax.tree.map(lambda x: x[number], tree)
 
 
 def assert_same(engine, rounds, expected):

@@ -1,6 +1,8 @@
 """Settings of every test: quick compilation, strict broadcasting, float64 if asked."""
 
+import atexit
 import os
+import tempfile
 
 import jax
 import pytest
@@ -15,6 +17,18 @@ if jax.__version_info__[:2] == (0, 10):
         "--xla_cpu_parallel_codegen_split_count=1",  # other tests need the cores
     ]
 os.environ.setdefault("XLA_FLAGS", " ".join(QUICK))
+
+# The same small programs are compiled again and again. Tests' processes share a folder
+# of them: that of `make`, or a new one. Programs that tests start do not: some are
+# killed while they write, and what JAX says of half a file is not what a user sees.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    folder = tempfile.TemporaryDirectory(prefix="programs-")
+    atexit.register(folder.cleanup)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = folder.name
+os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
+jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+jax.config.update("jax_enable_compilation_cache", True)
 
 # A [N, ...] tree broadcast against a [...] tree by accident is an error, not a result.
 jax.config.update("jax_numpy_rank_promotion", "raise")

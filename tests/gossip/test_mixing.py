@@ -77,7 +77,11 @@ def built(options, **more):
     return afga_jax.build(options.pop("name"), toy.logistic(), **options)
 
 
-@pytest.mark.parametrize("options", GRID, ids=str)
+# Every second one is enough for `make check`.
+VARIANTS = [pytest.param(options, marks=pytest.mark.variant) for options in GRID[1::2]]
+
+
+@pytest.mark.parametrize("options", GRID[::2] + VARIANTS, ids=str)
 def test_operators(options):
     algorithm = built(options)
     mixes, plan = algorithm.recipe.mixing, jax.jit(algorithm.plan)(KEY, 1)

@@ -14,6 +14,7 @@ from afga_jax.gossip import topology
 from afga_jax.rounds.cycle import Cycle
 from afga_jax.rounds.server_step import upload_weights
 from afga_jax.testing import draws_of
+from cases import marked
 
 pytestmark = [
     pytest.mark.usefixtures("x64"),
@@ -22,20 +23,20 @@ pytestmark = [
 ]
 
 
-def seeds(quick, all_):
-    """The quick ones are part of `make check`."""
-    slow = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(quick, all_)]
-    return [*range(quick), *slow]
+def seeds(first, quick, all_):
+    """The first are part of `make check`, the quick ones of `make test`."""
+    variants = marked(range(quick), range(first), pytest.mark.variant)
+    return variants + marked(range(quick, all_), ())
 
 
-@pytest.mark.parametrize("seed", seeds(6, 30))
+@pytest.mark.parametrize("seed", seeds(2, 6, 30))
 def test_both_engines_are_the_plain_round(seed):
     case = generated(seed)
     with saying(case):
         both_engines.compare(case.build(), case.data, case.key, **case.numbers)
 
 
-@pytest.mark.parametrize("seed", seeds(6, 30))
+@pytest.mark.parametrize("seed", seeds(2, 6, 30))
 def test_mixing_keeps_the_mean_and_weights_sum_to_one(seed):
     case = generated(seed)
     algorithm, data = case.build(), case.data
@@ -63,7 +64,7 @@ def test_mixing_keeps_the_mean_and_weights_sum_to_one(seed):
                 chex.assert_trees_all_close(*means, rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize("seed", seeds(3, 15))
+@pytest.mark.parametrize("seed", seeds(1, 3, 15))
 def test_relabelling_clients_changes_nothing(seed):
     """Cases whose graphs may be written as matrices, one for each cluster."""
     case = [c for c in map(generated, range(60)) if "adapted" not in c.options][seed]
@@ -76,7 +77,9 @@ def test_relabelling_clients_changes_nothing(seed):
         assert_same_relabelled(case.build(), case.build(**relabelled(case, to)), to)
 
 
-@pytest.mark.parametrize("name", ["dsgd", "damsgrad"])
+@pytest.mark.parametrize(
+    "name", marked(["dsgd", "damsgrad"], ["damsgrad"], pytest.mark.variant)
+)
 def test_relabelling_clients_changes_nothing_without_a_server(name):
     to, graph = np.random.default_rng(0).permutation(10), topology.random(10, seed=3)
     moved = np.zeros_like(graph)

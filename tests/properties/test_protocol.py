@@ -17,6 +17,10 @@ def fresh_trace_counter():
     chex.clear_trace_counter()
 
 
+# One of each kind of round.
+EAGER = ("afga", "cafga_adapted", "hafed_active", "fedcluster", "scaffold", "damsgrad")
+
+
 @pytest.mark.parametrize("name", afga_jax.ALGORITHMS)
 def test_protocol(name, x64):
     """Shapes, dtypes, finiteness, determinism, counts, one trace, and none at all."""
@@ -32,8 +36,12 @@ def test_protocol(name, x64):
     assert set(info.metrics) == {"accuracy"}
     chex.assert_trees_all_equal(step(KEY, start, first), (after, info))
 
-    eager = algorithm.round(KEY, start, first)
-    chex.assert_trees_all_close(eager, (after, info), rtol=0, atol=1e-10)
+    if name in EAGER:
+        eager = algorithm.round(KEY, start, first)
+        chex.assert_trees_all_close(eager, (after, info), rtol=0, atol=1e-10)
+    other = step(jax.random.key(12), start, first)
+    with pytest.raises(AssertionError):
+        chex.assert_trees_all_close(other, (after, info), rtol=0, atol=1e-4)
 
     # Neither another round, nor other data, nor a state from a file is traced again.
     last, info = step(KEY, after, second)
@@ -48,6 +56,3 @@ def test_protocol(name, x64):
     if cycles.active_count is not None:
         planned = int(cycles.active_count.sum())
     assert int(info.gradients) == planned
-    other = step(jax.random.key(12), start, first)
-    with pytest.raises(AssertionError):
-        chex.assert_trees_all_close(other, eager, rtol=0, atol=1e-4)

@@ -16,6 +16,7 @@ from afga_jax.gossip.mixing import RandomMixing
 from afga_jax.keys import Purpose, place_key
 from afga_jax.population import sampling
 from afga_jax.testing import parts
+from cases import marked
 from reference_cases import SIZES, UNEQUAL, Case, check
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "extend-the-round.md"
@@ -217,13 +218,7 @@ ENGINES = {
 QUICK = ("trimmed", "remembered", "dropouts in clusters")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
-        for name in ENGINES
-    ],
-)
+@pytest.mark.parametrize("name", marked(ENGINES, QUICK))
 def test_both_engines_agree(name, guide):
     algorithm, options = ENGINES[name]
     options = {"num_clients": CLIENTS, "local_steps": 4, **options(guide)}

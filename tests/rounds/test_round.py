@@ -31,18 +31,18 @@ def poison(data, keep):
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("name", "chunk"),
     [
-        "fedavg",
-        "afga",
-        "cafga",
-        "afga_adapted",
-        "hafed_active",
-        "fedcluster",
-        "scaffold",
+        ("fedavg", None),
+        ("afga", None),
+        ("afga", 3),
+        ("cafga", None),
+        ("afga_adapted", None),
+        ("hafed_active", 3),
+        ("fedcluster", None),
+        ("scaffold", 3),
     ],
 )
-@pytest.mark.parametrize("chunk", [None, 3])
 def test_only_the_needed_clients_compute(name, chunk):
     options = toy.options_for(name, 24)
     if name == "hafed_active":
@@ -92,7 +92,7 @@ def test_nobody_active_is_a_round_without_gradients():
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("name", ["afga", "hafed_active", "cafga", "scaffold"])
+@pytest.mark.parametrize("name", ["hafed_active", "scaffold"])
 def test_chunks_of_clients_change_nothing(name):
     data = toy.clients(12)
     results = []
@@ -134,18 +134,8 @@ def test_any_local_optimizer(name, optimizer):
     chex.assert_tree_all_finite((state, info))
 
 
-INNER = [
-    "fedavg",
-    "fedamsgrad",
-    "fedprox",
-    "scaffold",
-    "feddyn",
-    "afga",
-    "afga_adapted",
-]
-
-
-@pytest.mark.parametrize("inner", INNER)
+# The reference has others.
+@pytest.mark.parametrize("inner", ["scaffold", "feddyn", "afga_adapted"])
 def test_any_algorithm_inside_fedcluster(inner):
     options = {"num_clients": 12, "num_clusters": 3, "active": 6, "local_steps": 2}
     algorithm = afga_jax.build("fedcluster", toy.logistic(), inner=inner, **options)

@@ -32,7 +32,6 @@ def results():
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("cells")
 def test_numbers_are_those_of_cells_one_by_one(results):
     for name in (*side_by_side.CASES, "interrupted"):
         # Seen are 0 to 3e-7; where devices share the clients, too, 4e-6.
@@ -41,7 +40,6 @@ def test_numbers_are_those_of_cells_one_by_one(results):
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("cells")
 @pytest.mark.parametrize(
     ("name", "calls"),
     [
@@ -59,12 +57,10 @@ def test_cells_lie_on_different_devices(results, name, calls):
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("cells")
 def test_an_interrupted_group_goes_on(results):
     assert results["interrupted"]["begun"] == [True, True, False]
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("cells")
 def test_a_run_in_no_sweep_is_not_filled_up(results):
     assert "does not divide the 1 seeds evenly" in results["in no sweep"]

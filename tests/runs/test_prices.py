@@ -1,6 +1,7 @@
 """Finished runs at other prices: by hand, against the ledger, and by the command."""
 
 import csv
+import functools
 import itertools
 import types
 from pathlib import Path
@@ -20,6 +21,7 @@ from afga_jax.training import ledger
 from afga_jax.training.ledger import Links
 
 CURVES = Path(__file__).parents[2] / "docs/results/long-trial/curves"
+ROUNDS = 3
 TASK = models.classifier(models.create("mlp", num_classes=4), input_shape=(2, 2, 1))
 
 
@@ -27,16 +29,24 @@ def command(*arguments):
     return compare.command.execute(compare.compare, ["compare", *map(str, arguments)])
 
 
-def run_of(name, accuracies, *, seed=0, links=None, config=(), **options):
-    """A run of one seed with the given accuracies, billed by the ledger."""
+@functools.cache
+def drawn(name, seed, **options):
+    """An algorithm, the shapes of its state, and the plans of its first rounds."""
     chosen = {"num_clients": 10, "active": 2, "local_steps": 3, "local_lr": 0.1}
     algorithm = afga_jax.build(name, TASK, **chosen, **options)
-    state = jax.eval_shape(algorithm.init, jax.random.key(0))
+    draw = jax.jit(jax.vmap(algorithm.plan, (None, 0)))
+    plans = jax.device_get(draw(jax.random.key(seed), np.arange(ROUNDS)))
+    rounds = [jax.tree.map(lambda x: x[r], plans) for r in range(ROUNDS)]  # noqa: B023
+    return algorithm, jax.eval_shape(algorithm.init, jax.random.key(0)), rounds
+
+
+def run_of(name, accuracies, *, seed=0, links=None, config=(), **options):
+    """A run of one seed with the given accuracies, billed by the ledger."""
+    algorithm, state, plans = drawn(name, seed, **options)
     costs = ledger.costs(algorithm, state, links)
-    plans = [algorithm.plan(jax.random.key(seed), r) for r in range(len(accuracies))]
     totals = dict.fromkeys(("gossip_messages", "uploads", "bytes", "hours"), 0.0)
     rows = []
-    for number, (accuracy, plan) in enumerate(zip(accuracies, plans, strict=True)):
+    for number, (accuracy, plan) in enumerate(zip(accuracies, plans, strict=False)):
         uploads = 0 if algorithm.recipe.server is None else int(plan.cycles.upload.size)
         bill = costs.per_round(types.SimpleNamespace(uploads=uploads), number, plan)
         bill["uploads"] = uploads
@@ -276,7 +286,8 @@ def test_the_command_prices_the_committed_curves(tmp_path, capsys):
     assert "break-even r against" in (tmp_path / "prices.md").read_text()
 
 
-def test_runs_without_accuracy_need_others(tmp_path, capsys):
+def test_runs_without_accuracy_need_others(tmp_path, capsys, monkeypatch):
+    without_figures(monkeypatch)
     runs = run_of("afga", [None]), run_of("fedavg", [0.5, 0.6])
     path = write_curves(tmp_path / "curves", *runs)
     assert command(path, "--prices", f"--out={tmp_path / 'out'}") == 1
@@ -284,6 +295,12 @@ def test_runs_without_accuracy_need_others(tmp_path, capsys):
     assert "no accuracy that all of these runs reach" in said
     hours, _ = prices_of(path, "--target=0.6")
     assert {method for method, _ in hours} == {"fedavg"}
+
+
+def without_figures(monkeypatch):
+    """Drawing takes more than all else; one test looks at the figure."""
+    for place in ("report.comparison", "break_even.figure"):
+        monkeypatch.setattr(f"afga_jax.runs.commands.compare.{place}", lambda *_: None)
 
 
 def write_curves(folder, *runs):
@@ -294,8 +311,9 @@ def write_curves(folder, *runs):
 
 
 @pytest.fixture
-def curves(tmp_path):
+def curves(tmp_path, monkeypatch):
     """AFGA is at 50 % after one round of 4 + 10 messages, FedAvg after two of 4."""
+    without_figures(monkeypatch)
     runs = run_of("afga", [0.5, 0.6, 0.8]), run_of("fedavg", [0.4, 0.5, 0.6])
     return write_curves(tmp_path / "curves", *runs)
 
@@ -355,7 +373,8 @@ def test_a_target_that_only_gossip_reaches(curves):
     assert "> 3" in text
 
 
-def test_a_target_that_only_the_baseline_reaches(tmp_path):
+def test_a_target_that_only_the_baseline_reaches(tmp_path, monkeypatch):
+    without_figures(monkeypatch)
     runs = run_of("afga", [0.2, 0.3]), run_of("fedavg", [0.4, 0.5])
     hours, text = prices_of(write_curves(tmp_path, *runs), "--target=0.5")
     assert {method for method, _ in hours} == {"fedavg"}
@@ -395,7 +414,8 @@ def test_flags_of_prices_alone(flag, curves, capsys):
     assert "has no effect" in capsys.readouterr().err
 
 
-def test_a_folder_of_curves(tmp_path, capsys):
+def test_a_folder_of_curves(tmp_path, capsys, monkeypatch):
+    without_figures(monkeypatch)
     for name in ("afga", "fedavg"):
         path = tmp_path / f"{name}.csv"
         path.write_text(curves_file.text([run_of(name, [0.5])]))

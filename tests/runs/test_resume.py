@@ -7,6 +7,7 @@ import run_files
 from afga_jax.runs import loop, record, runner
 from afga_jax.runs.command import Interrupted
 from afga_jax.runs.progress import Display
+from cases import marked
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +21,14 @@ def stopped_and_resumed(config, out, programs, at=3):
     return runner.run(config, out, programs=programs, resume=True)
 
 
-@pytest.mark.parametrize("algo", afga_jax.ALGORITHMS)
+# One of each kind of state.
+QUICK = (
+    *("afga", "cafga_adapted", "hafed_active", "fedcluster", "scaffold", "feddyn"),
+    *("fedadam", "sgd", "pga", "damsgrad"),
+)
+
+
+@pytest.mark.parametrize("algo", marked(afga_jax.ALGORITHMS, QUICK))
 def test_every_algorithm(algo, tmp_path):
     programs = run_files.programs(algo)
     config = programs.experiment.config

@@ -14,6 +14,7 @@ import toy
 from afga_jax.keys import batch_key
 from afga_jax.testing import boxes, parts, vectors
 from afga_jax.typing import Batch
+from cases import marked
 
 KEY = jax.random.key(0)
 HYPER = ("local_lr", "server_lr", "b1", "b2", "eps", "mix_every", "feddyn_alpha")
@@ -106,13 +107,7 @@ def plan_of(vector, drawn, number):
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
-        for name in vectors.NAMES
-    ],
-)
+@pytest.mark.parametrize("name", marked(vectors.NAMES, QUICK))
 def test_package_computes_it(name):
     vector = vectors.load(name)
     algorithm, options = BUILT.get(name, (name, {}))
