@@ -423,7 +423,7 @@ def test_a_folder_of_curves(tmp_path, capsys, monkeypatch):
     capsys.readouterr()
     # What a comparison wrote has tables beside its curves.
     assert command(tmp_path / "out", f"--out={tmp_path / 'again'}") == 0
-    assert "| fedavg" in capsys.readouterr().out
+    assert "\nfedavg" in capsys.readouterr().out
 
 
 def test_the_same_curve_from_two_files_is_refused(tmp_path, capsys):
