@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import griffe
+
 import afga_jax
 
 ROOT = Path(__file__).parents[1]
@@ -44,3 +46,24 @@ def test_all_that_is_public_is_documented():
     for module in listed:
         place = ROOT / module.replace(".", "/")
         assert place.with_suffix(".py").is_file() or place.is_dir(), module
+
+
+def test_the_api_pages_show_everything_once():
+    """A package does not show again what a module with its own entry shows."""
+    extensions = griffe.load_extensions(str(DOCS / "once.py"))
+    package = griffe.load("afga_jax", search_paths=[ROOT], extensions=extensions)
+    shown = []
+    for page in (DOCS / "api").glob("*.md"):
+        for path in re.findall(r"^::: (\S+)$", page.read_text(), re.MULTILINE):
+            module = package[path.removeprefix("afga_jax.")]
+            for name, member in module.members.items():
+                exported = module.exports is not None and name in module.exports
+                if member.is_alias and exported:
+                    shown.append(member.target_path)
+                elif not member.is_alias and member.kind.value in ("class", "function"):
+                    shown.append(member.path)
+    assert "afga_jax.algorithms.options.Options" in shown
+    assert len(shown) > 100
+    assert sorted(path for path in shown if shown.count(path) > 1) == []
+    settings = (ROOT / "mkdocs.yml").read_text()
+    assert re.search(r"extensions: \[.*docs/once\.py.*\]", settings)

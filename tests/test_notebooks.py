@@ -48,6 +48,15 @@ def test_all_are_listed():
     assert [name for name in NAMES if f"({name}.ipynb)" in listed] == list(NAMES)
 
 
+def test_jupyter_is_installed_by_what_the_page_says():
+    """`jupyter` alone is: nbmake brings it, without a page to open notebooks on."""
+    page = (ROOT / "notebooks" / "README.md").read_text()
+    before, opened, _ = page.partition(".venv/bin/jupyter lab")
+    tested = (ROOT / "constraints.txt").read_text()
+    assert opened
+    assert "pip install jupyterlab" in before or "\njupyterlab==" in tested
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_was_executed_from_top_to_bottom(name):
     cells = code(name)

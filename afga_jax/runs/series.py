@@ -156,4 +156,10 @@ class _Part(Display):
 
 
 def _short(label: str) -> str:
-    return label if len(label) <= _LONGEST else f"{label[: _LONGEST - 1]}…"
+    """The end of a long name, which says more: a table's line, a grid's last axis.
+
+    >>> _short("Setting 2 on CIFAR-10, FedAMSGrad")
+    '…on CIFAR-10, FedAMSGrad'
+    """
+    label = label.removeprefix("line=")
+    return label if len(label) <= _LONGEST else f"…{label[1 - _LONGEST :]}"

@@ -122,3 +122,17 @@ def test_a_command_that_nobody_reads_ends_without_an_error():
 
     with pytest.raises(BrokenPipeError):
         command.execute(print_on, ["main"])
+
+
+def test_commands_to_go_on_with_can_be_copied(monkeypatch, tmp_path):
+    """Also where nobody activated the environment that `make` made."""
+    bin = tmp_path / ".venv" / "bin"
+    monkeypatch.setattr(sys, "executable", str(bin / "python"))
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    assert command.interpreter() == str(bin / "python")
+    monkeypatch.chdir(tmp_path)
+    assert command.interpreter() == ".venv/bin/python"
+    line = f"  {command.interpreter()} -m experiments.sweep --algo=afga"
+    assert command.as_started(line, "afga compare") == "  afga sweep --algo=afga"
+    monkeypatch.setattr("shutil.which", lambda name: str(bin / name))
+    assert command.interpreter() == "python"

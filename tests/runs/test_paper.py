@@ -1,7 +1,10 @@
 """The papers as commands: what is declared, what is written, what is never repeated."""
 
 import csv
+import io
 import itertools
+import re
+import sys
 import types
 
 import numpy as np
@@ -193,6 +196,19 @@ def test_an_interrupted_table_goes_on(monkeypatch, tmp_path, capsys):
     # Another name that asks for the same runs repeats none of them.
     assert command("afga-figure3", *asked[1:], "--num_seeds=1") == 0
     assert len(pretended.ran) == len(set(pretended.ran))
+
+
+def test_on_a_terminal_all_runs_of_a_name_have_one_bar(monkeypatch, tmp_path):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    Pretended(monkeypatch)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    asked = ["afga-table4", "--scale=small", "--nocompile_cache", f"--out={tmp_path}"]
+    assert command(*asked) == 0
+    shown = re.findall(r"(run \d of \d), .*?\|.*?\| .*? left", sys.stderr.getvalue())
+    assert list(dict.fromkeys(shown)) == [f"run {n} of 4" for n in (1, 2, 3, 4)]
 
 
 def test_all_methods_are_tuned_with_the_same_budget(monkeypatch, tmp_path):

@@ -169,4 +169,4 @@ def test_without_a_terminal_several_runs_say_only_notes():
 
 def test_a_long_name_leaves_room_for_the_bar():
     text = series_of(Terminal(), [2], label="x" * 60)
-    assert f"run 1 of 3, {'x' * 23}…, round" in text
+    assert f"run 1 of 3, …{'x' * 23}, round" in text
