@@ -4,6 +4,14 @@ import pytest
 
 
 def marked(cases, unmarked, mark=pytest.mark.slow):
-    """Cases for `parametrize`: all but some have a mark, such as `slow`."""
+    """Cases for `parametrize`: all but some have a mark, such as `slow`.
+
+    Cases of several arguments are tuples.
+    """
+    cases = list(cases)
     assert set(unmarked) <= set(cases)
-    return [x if x in unmarked else pytest.param(x, marks=mark) for x in cases]
+    values = (case if isinstance(case, tuple) else (case,) for case in cases)
+    return [
+        pytest.param(*value, marks=() if case in unmarked else mark)
+        for case, value in zip(cases, values, strict=True)
+    ]

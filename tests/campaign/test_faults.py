@@ -19,8 +19,8 @@ ROOT = Path(__file__).parents[2]
 SEED, ROUNDS = 28, 40
 # Rounds of some hundredths of a second, so that there is time for a fault.
 PROGRAM = """
-import os, resource, signal, sys, time
-from afga_jax.runs import loop, main, report
+import os, resource, signal, sys, threading, time
+from afga_jax.runs import checkpoint, loop, main, report
 
 report.curves = lambda run, path: None
 advance = loop.Training.advance
@@ -33,6 +33,17 @@ loop.Training.advance, loop.SECONDS_PER_CALL = slowly, 0.0
 if limit := int(os.environ.get("FILE_LIMIT", 0)):
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+save = checkpoint.Checkpoints.save
+
+def interrupted(states, step, *more):
+    if step == int(os.environ.get("INTERRUPTED_SAVE", 0)):
+        for seconds in (0.001, 0.02):  # a save takes longer
+            kill = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
+            kill.start()
+    save(states, step, *more)
+
+checkpoint.Checkpoints.save = interrupted
 main.start("synthetic")
 """
 FLAGS = [f"--rounds={ROUNDS}", "--eval_every=1", "--checkpoint_every=2", "--algo=afga"]
@@ -40,11 +51,11 @@ FLAGS += ["--num_clients=8", "--local_steps=2", "--dimension=200", "--cpu_device
 FLAGS += ["--nocompile_cache"]
 
 
-def started(out, *flags, limit=0):
+def started(out, *flags, **more):
     return subprocess.Popen(
         [sys.executable, "-c", PROGRAM, *FLAGS, f"--out={out}", *flags],
         cwd=out.parent,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "FILE_LIMIT": str(limit)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), **more},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -85,7 +96,6 @@ def check_goes_on(out, whole):
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("faults")
 def test_six_kills_between_the_second_round_and_the_end(whole, tmp_path):
     draw, out, resume = random.Random(SEED), tmp_path / "run", []
     for number in range(6):
@@ -99,11 +109,10 @@ def test_six_kills_between_the_second_round_and_the_end(whole, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("faults")
 @pytest.mark.parametrize("limit", [300, 9000], ids=["at once", "later"])
 def test_a_full_disk(limit, whole, tmp_path):
     out = tmp_path / "run"
-    code, errors = ended(started(out, limit=limit))
+    code, errors = ended(started(out, FILE_LIMIT=str(limit)))
     assert code == 1
     assert errors[-1].startswith("error: ")
     assert "File too large" in errors[-1]
@@ -113,13 +122,16 @@ def test_a_full_disk(limit, whole, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("faults")
-def test_a_second_ctrl_c(whole, tmp_path):
+@pytest.mark.parametrize("when", ["in a round", "in a save"])
+def test_a_second_ctrl_c(when, whole, tmp_path):
     out = tmp_path / "run"
-    process = started(out)
-    assert wait_for(process, 6)
-    for _ in range(2):
-        process.send_signal(signal.SIGINT)
+    if when == "in a save":
+        process = started(out, INTERRUPTED_SAVE="6")
+    else:
+        process = started(out)
+        assert wait_for(process, 6)
+        for _ in range(2):
+            process.send_signal(signal.SIGINT)
     code, errors = ended(process)
     assert code == 130
     assert errors[-1].startswith("stopped")

@@ -5,6 +5,8 @@ orders and samplings for which an engine takes a short cut. The loop keeps every
 model, mixes by a matrix, and follows which gradients each model comes from.
 """
 
+import itertools
+
 import jax
 import networkx
 import numpy as np
@@ -15,6 +17,7 @@ import both_engines
 import toy
 from afga_jax.gossip import kernels, topology
 from afga_jax.testing import parts
+from cases import marked
 
 KEY = jax.random.key(5)
 RATES = {"local_lr": 0.5, "server_lr": 0.1}
@@ -64,12 +67,15 @@ def compare(name, matrix_at, num_clients, *, local=parts.sgd, **options):
 # the half of it is a step backwards.
 @pytest.mark.parametrize(
     ("num_clients", "steps", "offsets"),
-    [
-        (13, 1, (0, 1, 2, 4, 8)),
-        (50, 1, (0, 1, 2, 4, 8, 16, 32)),
-        (20, 3, (0, 1, 19)),
-        (20, 2, (0, 21, -22)),
-    ],
+    marked(
+        [
+            (13, 1, (0, 1, 2, 4, 8)),
+            (50, 1, (0, 1, 2, 4, 8, 16, 32)),
+            (20, 3, (0, 1, 19)),
+            (20, 2, (0, 21, -22)),
+        ],
+        [(13, 1, (0, 1, 2, 4, 8)), (20, 2, (0, 21, -22))],
+    ),
 )
 def test_far_offsets_wrap_around(num_clients, steps, offsets):
     graph = shifts(num_clients, *offsets) if len(offsets) == 3 else "exponential"
@@ -86,8 +92,13 @@ def test_far_offsets_wrap_around(num_clients, steps, offsets):
 
 # A model that keeps nothing of its client's own: what reached the client is not in what
 # it uploads, but for the state of its optimizer, or a step beside the mixing.
-@pytest.mark.parametrize("order", ["after", "before"])
-@pytest.mark.parametrize("local", ["sgd", "momentum"])
+@pytest.mark.parametrize(
+    ("local", "order"),
+    marked(
+        itertools.product(["sgd", "momentum"], ["after", "before"]),
+        [("sgd", "after"), ("momentum", "before")],
+    ),
+)
 def test_nobody_keeps_a_share_of_its_own_model(local, order):
     matrix = shifts_matrix(30, (-1, 2))
     compare(
@@ -103,7 +114,13 @@ def test_nobody_keeps_a_share_of_its_own_model(local, order):
     )
 
 
-@pytest.mark.parametrize("labels", [[0, 1] * 6, [0] * 3 + [1] * 7 + [2] * 2])
+@pytest.mark.parametrize(
+    "labels",
+    [
+        pytest.param([0, 1] * 6, marks=pytest.mark.slow),
+        [0] * 3 + [1] * 7 + [2] * 2,
+    ],
+)
 def test_each_cluster_has_a_ring_of_its_selected(labels):
     clusters = [np.flatnonzero(np.equal(labels, k)) for k in set(labels)]
 
@@ -129,11 +146,16 @@ def test_each_cluster_has_a_ring_of_its_selected(labels):
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("afga", {"active": 4}),
         ("afga", {"active": 4, "local_optimizer": "momentum"}),
-        ("hafed_partial", {"num_clusters": 3, "active": 6}),
         ("hafed_active", {"num_clusters": 3, "active": 6, "mix_every": 1}),
-        ("hafed", {"num_clusters": 3}),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                ("afga", {"active": 4}),
+                ("hafed_partial", {"num_clusters": 3, "active": 6}),
+                ("hafed", {"num_clusters": 3}),
+            )
+        ),
     ],
 )
 def test_without_mixing_only_who_uploads_computes(name, options):
@@ -152,8 +174,12 @@ def test_without_mixing_only_who_uploads_computes(name, options):
 
 # Parts of a number do not always add up to it again, so a mixed model that no gradient
 # has reached is not the one that it was.
-@pytest.mark.parametrize("order", ["after", "before"])
-@pytest.mark.parametrize("clusters", [1, 2])
+@pytest.mark.parametrize(
+    ("clusters", "order"),
+    marked(
+        itertools.product([1, 2], ["after", "before"]), [(1, "before"), (2, "after")]
+    ),
+)
 def test_an_upload_is_idle_where_no_gradient_has_reached(clusters, order):
     members = [list(range(k, 40, clusters)) for k in range(clusters)]
     size = 40 // clusters
