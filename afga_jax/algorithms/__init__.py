@@ -26,6 +26,7 @@ from afga_jax.algorithms.compose import (
 )
 from afga_jax.algorithms.compression import with_compression
 from afga_jax.algorithms.options import NUMBERS, Options, make_options
+from afga_jax.algorithms.privacy import with_privacy
 from afga_jax.algorithms.registry import (
     ALGORITHMS,
     FAMILIES,
@@ -169,7 +170,8 @@ def build(
 
 def _conditioned(recipe: Recipe, options: Options) -> Recipe:
     """The recipe in the hard conditions that were chosen; none is the recipe itself."""
-    return with_compression(with_adversaries(recipe, options), options)
+    recipe = with_privacy(with_adversaries(recipe, options), options)
+    return with_compression(recipe, options)
 
 
 def _population(num_clients: int | None, data: ClientData | None) -> int:

@@ -5,6 +5,9 @@ from afga_jax.gossip.compressed import Compressed
 from afga_jax.optimizers.compressors import with_error_feedback
 from afga_jax.recipe import Recipe
 
+# γ of CHOCO where none is given: small enough for all compressors that were tried.
+_STEP = 0.3
+
 
 def with_compression(recipe: Recipe, options: Options) -> Recipe:
     """An algorithm's recipe with what is to be compressed.
@@ -26,7 +29,7 @@ def with_compression(recipe: Recipe, options: Options) -> Recipe:
         mixing = Compressed(
             recipe.mixing,
             options.compress_gossip,
-            options.gossip_step,
+            options.gossip_step or _STEP,
             recipe.clustering.num_clients,
         )
         recipe = recipe._replace(mixing=mixing)

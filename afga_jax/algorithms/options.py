@@ -81,7 +81,10 @@ class Options:
         see `afga_jax.compressors`.
       compress_gossip: How gossip is compressed, by CHOCO, a `Compressor`.
       gossip_step: γ of CHOCO, the share of the way to its neighbours that a client
-        goes.
+        goes; None: 0.3.
+      dp_clip: C, the norm that uploads are clipped to before noise is added.
+      dp_noise: σ, the noise on the mean of uploads, in units of the most that one can
+        bring in; see `afga_jax.training.privacy` for what it says.
       server_lr: η, the server's learning rate.
       eps: ε of an adaptive server (τ of FedAdam and its like).
       b1: β₁, decay of the first moment.
@@ -121,9 +124,11 @@ class Options:
     attack: Attack | None = None
     gossip_defence: Defence | None = None
     contain: bool | None = None
+    dp_clip: float | None = field(default=None, metadata={"above": 0})
+    dp_noise: float | None = field(default=None, metadata={"above": 0})
     compress_uploads: Compressor | None = None
     compress_gossip: Compressor | None = None
-    gossip_step: float = field(default=0.3, metadata={"above": 0, "at_most": 1})
+    gossip_step: float | None = field(default=None, metadata={"above": 0, "at_most": 1})
     server_lr: float = _number(1.0, at_least=0)
     eps: float = _number(1e-8, above=0, fix="the papers sweep 1e-10 ... 1e-4")
     b1: float = _number(0.9, at_least=0, below=1)

@@ -268,6 +268,13 @@ class Config:
         "τ of centred_clipping and norm_clipping.", above=0
     )
     clip_iterations: int | None = _conditions("Of centred_clipping; else 1.")
+    dp_clip: float | None = _conditions("C: norm that uploads are clipped to.")
+    dp_noise: float | None = _conditions(
+        "σ: noise on uploads, in units of what one can bring in."
+    )
+    dp_delta: float | None = _conditions(
+        "δ of the guarantee; else 1e-5.", above=0, below=1
+    )
     compress_uploads: str | None = _conditions(
         "How uploads are compressed, with error feedback.", choices=COMPRESSORS
     )
@@ -280,7 +287,7 @@ class Config:
     bits: int | None = _conditions(
         "Bits of a number with qsgd, its sign among them.", at_least=2, at_most=16
     )
-    gossip_step: float | None = _conditions("γ of CHOCO.")
+    gossip_step: float | None = _conditions("γ of CHOCO; else 0.3.")
 
     rounds: int = _run("Rounds, R.")
     eval_every: int = _run("Rounds between evaluations.")

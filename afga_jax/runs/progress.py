@@ -116,6 +116,8 @@ class Display:
         if run.config["target"] is not None:
             at = summary["first_round_at_target"]
             text += f"; target at round {at:g}" if at else "; target not reached"
+        if summary.get("epsilon") is not None:
+            text += f"; ε = {summary['epsilon']:.3g} at δ = {summary['delta']:g}"
         text += f"; {_duration(summary['wall_seconds'])}; {run.folder}"
         self.say(f"{text}; {STAND_IN}" if stands_in(run) else text)
 

@@ -43,6 +43,10 @@ from afga_jax.runs.progress import Display, silent
 from afga_jax.runs.record import Record, Row, Run
 from afga_jax.runs.settings import resolve
 from afga_jax.runs.summary import summarise
+from afga_jax.training import privacy
+
+#: δ of a guarantee of privacy where none is given.
+DELTA = 1e-5
 
 
 def run(
@@ -224,7 +228,22 @@ def _is_finished(before: Run, config: Config) -> bool:
 def _summary(training: Training, metrics: list[Row], **more: Any) -> dict[str, Any]:
     summary = summarise(metrics, target=training.config.target)
     spent = {"rounds": training.done, "wall_seconds": round(training.seconds, 3)}
-    return {**summary, **more, **spent}
+    return {**summary, **more, **spent, **_privacy(training)}
+
+
+def _privacy(training: Training) -> dict[str, Any]:
+    """(ε, δ) after the rounds that are done, where there is a guarantee to compute."""
+    algorithm = training.programs.experiment.algorithm
+    if algorithm.options.dp_noise is None or not training.done:
+        return {}
+    delta = training.config.dp_delta or DELTA
+    try:
+        return {
+            "epsilon": privacy.epsilon(algorithm, training.done, delta),
+            "delta": delta,
+        }
+    except ValueError as error:
+        return {"no_epsilon": str(error)}
 
 
 def _finish(training, writer, metrics, stopped) -> Run:

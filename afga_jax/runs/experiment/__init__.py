@@ -4,6 +4,7 @@ Built from its configuration alone, or from parts of one's own.
 """
 
 import functools
+import importlib.util
 import math
 import warnings
 import zlib
@@ -19,6 +20,7 @@ from afga_jax.runs.experiment.choices import options_of
 from afga_jax.runs.experiment.parts import config_of
 from afga_jax.runs.experiment.theory import conditions
 from afga_jax.runs.experiment.workload import Workload, make_workload, model_of
+from afga_jax.training import privacy
 from afga_jax.training.evaluate import evaluate
 from afga_jax.typing import Batch, ClientData, Task
 
@@ -80,6 +82,7 @@ def from_config(config: Config, access: data.Access | None = None) -> Experiment
     notes = [str(warning.message) for warning in caught]
     facts = _facts(config, workload, algorithm)
     notes += _everybody_computes(algorithm)
+    notes += _without_guarantee(algorithm)
     facts["notes"] = notes
     return Experiment(
         config, workload.task, algorithm, workload.clients, workload.test, facts
@@ -161,6 +164,16 @@ def _everybody_computes(algorithm: FederatedAlgorithm) -> list[str]:
         f"algorithms have {sampled}: a round costs up to {computing / sampled:.3g} "
         "times as many gradients."
     ]
+
+
+def _without_guarantee(algorithm: FederatedAlgorithm) -> list[str]:
+    """Says so where noise on uploads comes with no (ε, δ)."""
+    if algorithm.options.dp_noise is None:
+        return []
+    reason = privacy.reason_against(algorithm)
+    if reason is None and importlib.util.find_spec("dp_accounting") is None:
+        reason = "it needs the package dp-accounting, pip install 'afga-jax[privacy]'"
+    return [] if reason is None else [f"no guarantee of privacy is computed: {reason}."]
 
 
 def _partition(workload: Workload) -> dict[str, Any] | None:

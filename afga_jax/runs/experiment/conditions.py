@@ -34,6 +34,11 @@ def options(config: Config, classes: int | None) -> dict[str, Any]:
     Raises:
       ValueError: A setting is missing, or belongs to nothing that is chosen.
     """
+    if config.dp_delta is not None and config.dp_noise is None:
+        raise ValueError(
+            f"dp_delta = {config.dp_delta:g}, but uploads have no noise that it could "
+            "say something of: set dp_clip and dp_noise, or leave dp_delta out."
+        )
     aggregator, used = _aggregator(config)
     defence = None
     if config.gossip_defence is not None:
