@@ -25,7 +25,7 @@ CODE = re.compile(r"`[^`\n]*`")
 # Of a link or an image, also of an image that is one.
 LINK = re.compile(r"\]\(\s*<?([^)>\s]+)>?[^)]*\)")
 # What commands write: tables without a word around them.
-WRITTEN = re.compile(r"docs/results/[-\w]+/(table|prices)\.md|benchmarks/results/")
+WRITTEN = re.compile(r"docs/results/[-./\w]+/(table|prices)\.md|benchmarks/results/")
 
 
 def text_of(path):
