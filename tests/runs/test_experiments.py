@@ -25,10 +25,11 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
 
 
-def start(tmp_path, main, *flags):
+def start(tmp_path, main, *flags, **more):
     """Starts a main without any data set and without a network."""
     environment = {
         **os.environ,
+        **more,
         "AFGA_OFFLINE": "1",
         "AFGA_CACHE_DIR": str(tmp_path / "cache"),
         "TFDS_DATA_DIR": str(tmp_path / "nothing"),
@@ -55,7 +56,8 @@ def call(capsys, monkeypatch, main, *flags):
 def test_without_data_the_digits_stand_in_and_it_is_said(tmp_path):
     out = tmp_path / "run"
     flags = ["--algo=cafga", "--scale=smoke", "--stand_in", f"--out={out}"]
-    process = start(tmp_path, "cifar", *flags)
+    own = {"JAX_ENABLE_COMPILATION_CACHE": "true", "JAX_COMPILATION_CACHE_DIR": ""}
+    process = start(tmp_path, "cifar", *flags, **own)
     stdout, stderr = process.communicate(timeout=300)
     assert process.returncode == 0, stderr
     assert "USES THE BUILT-IN DIGITS INSTEAD" in stderr
