@@ -37,6 +37,7 @@ from afga_jax.recipe import FederatedState, Recipe, RoundInfo
 from afga_jax.rounds.execution import Execution
 from afga_jax.runs.load import load
 from afga_jax.runs.own import run, sweep
+from afga_jax.runs.pages.explorer import explore
 from afga_jax.runs.result import RunResult, SweepResult
 from afga_jax.training import ledger
 from afga_jax.training.client_metrics import ClientMetrics, evaluate_clients
@@ -80,6 +81,7 @@ __all__ = [
     "designed",
     "evaluate",
     "evaluate_clients",
+    "explore",
     "fedadagrad",
     "fedadam",
     "fedams",

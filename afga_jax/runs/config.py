@@ -297,6 +297,9 @@ class Config:
     resume: bool = _run("Go on with a stopped run.", False, neutral=True)
     checkpoint_every: int = _run("Rounds between checkpoints.", neutral=True)
     init_from: str | None = _run("Folder of the run to start from.")
+    live: bool = _run(
+        "Rewrite report.html in the folder as the run goes on.", False, neutral=True
+    )
     target: float | None = _run(
         "Accuracy to reach.", above=0, at_most=1, fix="0.78 is 78 %"
     )

@@ -316,6 +316,7 @@ def train(
     writer: Record,
     display: Display,
     interrupted: Callable[[], bool],
+    evaluated: Callable[[list[Row]], None] | None = None,
 ) -> str:
     """Trains to the last round, or to the target.
 
@@ -326,6 +327,7 @@ def train(
       writer: Writes the metrics.
       display: Shows the progress to the user.
       interrupted: Whether the user wants to stop.
+      evaluated: Called with all rows so far after each evaluation; None: nothing is.
 
     Returns:
       Why it ended: `rounds` or `target`.
@@ -344,6 +346,8 @@ def train(
         rows = training.write(writer)
         metrics.extend(rows)
         display.evaluated(rows)
+        if evaluated is not None:
+            evaluated(metrics)
 
     if training.is_due:
         evaluate()

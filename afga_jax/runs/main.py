@@ -62,6 +62,10 @@ COMMANDS = {
     ),
     "compare": Command("Several runs side by side: one table, one figure."),
     "sweep": Command("A grid of runs: every flag may have several values."),
+    "explore": Command(
+        "Looks into a round: a page of who computes, mixes and uploads."
+    ),
+    "report": Command("One or several runs on a page that can be sent."),
     "paper": Command("The papers' tables and figures, each by its name."),
     "data": Command("The papers' data sets on this machine: list, fetch, check."),
 }

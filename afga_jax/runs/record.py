@@ -21,6 +21,7 @@ import os
 import platform
 import shutil
 import time
+import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -43,7 +44,9 @@ Line = tuple[int, int]
 DUE = "due"
 
 _CONFIG, _METRICS, _SUMMARY = "config.json", "metrics.jsonl", "summary.json"
-_EVENTS, _CLIENTS = "tensorboard", "clients.npz"
+_EVENTS = "tensorboard"
+#: File of every client's metrics.
+CLIENTS = "clients.npz"
 #: Folder of the newest states.
 STATES = "checkpoints"
 _NUMBER = int | float | None
@@ -67,6 +70,7 @@ class Run(NamedTuple):
       folder: Folder of the run; None: the run is in memory only.
       identity: Name of the settings that may not change and of the data
         (`runs.folder`); None: the run is of an older format, and cannot go on.
+      versions: Packages that it ran with, and the kind of machine.
     """
 
     config: dict[str, Any]
@@ -75,6 +79,7 @@ class Run(NamedTuple):
     facts: dict[str, Any] | None = None
     folder: Path | None = None
     identity: str | None = None
+    versions: dict[str, str] | None = None
 
 
 class Record:
@@ -159,7 +164,7 @@ class Record:
         """
         file = io.BytesIO()
         np.savez(file, **arrays)
-        write_bytes(self.folder / _CLIENTS, file.getvalue())
+        write_bytes(self.folder / CLIENTS, file.getvalue())
 
     def sync(self) -> None:
         """Returns when all lines are on the disk, for a checkpoint to rely on."""
@@ -180,7 +185,7 @@ class Record:
         """Removes what was written; for a run that fails before its first round."""
         self.close()
         shutil.rmtree(self.folder / _EVENTS, ignore_errors=True)
-        for name in (_METRICS, _CLIENTS, _SUMMARY, _CONFIG):
+        for name in (_METRICS, CLIENTS, _SUMMARY, _CONFIG):
             (self.folder / name).unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -279,13 +284,25 @@ def read(folder: str | Path) -> Run:
         facts=content.get("facts"),
         folder=folder,
         identity=None if known is None else content.get("identity"),
+        versions=content.get("versions"),
     )
 
 
 def read_clients(folder: str | Path) -> dict[str, np.ndarray]:
-    """What `Record.write_clients` wrote last."""
-    with np.load(Path(folder) / _CLIENTS) as file:
-        return dict(file)
+    """What `Record.write_clients` wrote last.
+
+    Raises:
+      RecordError: The file cannot be read.
+    """
+    path = Path(folder) / CLIENTS
+    try:
+        with np.load(path) as file:
+            arrays = {name: file[name] for name in file.files}
+        if not {"round", "seeds", "sizes", "loss"} <= set(arrays):
+            raise ValueError("it lacks entries")
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise RecordError(f"{path} cannot be read: {error}.") from error
+    return arrays
 
 
 def leftovers(folder: str | Path) -> list[str]:

@@ -38,6 +38,7 @@ from afga_jax.runs.command import Interrupted
 from afga_jax.runs.config import Config
 from afga_jax.runs.experiment import from_config
 from afga_jax.runs.loop import Diverged, Training
+from afga_jax.runs.pages.run_report import FILE, Live
 from afga_jax.runs.programs import Programs
 from afga_jax.runs.progress import Display, silent
 from afga_jax.runs.record import Record, Row, Run
@@ -175,6 +176,7 @@ def _run(training: Training, writer: Record, display: Display, about, before) ->
     """Brings state and metrics to where the run goes on, and trains."""
     config, facts = training.config, training.programs.experiment.facts
     states, new = Checkpoints(writer.folder / record.STATES), before is None
+    live = None
     try:
         choice = devices.fitting(training, display.note)
         training.go_on(states, before, writer.folder)
@@ -187,6 +189,10 @@ def _run(training: Training, writer: Record, display: Display, about, before) ->
         writer.configure(settings, **own, **more, **about)
         known = training.done - training.is_due
         metrics = writer.resume(lambda row: _is_kept(row, config, known))
+        if config.live and processes.is_first():
+            clients = training.programs.experiment.clients
+            live = Live(config, facts, writer.folder, clients)
+            display.say(f"report: {writer.folder / FILE}")
         with command.remembered() as interrupted:
             stopped = loop.train(
                 training,
@@ -195,19 +201,28 @@ def _run(training: Training, writer: Record, display: Display, about, before) ->
                 writer=writer,
                 display=display,
                 interrupted=interrupted,
+                evaluated=None if live is None else live.write,
             )
     except Diverged as error:
         _keep_last_good(training, states, writer, metrics, error)
+        _unwatch(live, writer)
         raise
     except Exception:
         if new and training.done == 0:
             writer.discard()
+        _unwatch(live, writer)
         raise
     finally:
         display.close()
     run = _finish(training, writer, metrics, stopped)
+    _unwatch(live, writer)
     display.end(run)
     return run
+
+
+def _unwatch(live: Live | None, writer: Record) -> None:
+    if live is not None and record.exists(writer.folder):
+        live.end(record.read(writer.folder))
 
 
 def _is_kept(row: Row, config: Config, known: int) -> bool:
@@ -249,7 +264,8 @@ def _privacy(training: Training) -> dict[str, Any]:
 def _finish(training, writer, metrics, stopped) -> Run:
     summary = _summary(training, metrics, finished=True, stopped=stopped)
     facts = training.programs.experiment.facts
-    run = Run(training.config.to_dict(), metrics, summary, facts, writer.folder)
+    about = (training.config.to_dict(), metrics, summary, facts, writer.folder)
+    run = Run(*about, versions=record.versions())
     if processes.is_first():
         report.curves(run, writer.folder / "curves.png")
     writer.summarise(summary)

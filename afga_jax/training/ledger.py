@@ -103,23 +103,72 @@ class Costs:
         steps = [self._gossip.at(round, t, plan) for t in range(self._steps)]
         messages = sum(step.messages for step in steps)
         serial = sum(step.serial for step in steps) + passed_on.serial
+        return self._spent(uploads, downloads, passed_on.messages, messages, serial)
+
+    def _spent(
+        self, uploads: int, downloads: int, broadcasts: int, gossip: int, serial: int
+    ) -> dict[str, Any]:
+        """The entry of some messages, of which `serial` wait for each other."""
         sizes = {
             "upload_bytes": uploads * self.upload_size,
             "download_bytes": downloads * self.download_size,
-            "broadcast_bytes": passed_on.messages * self.download_size,
-            "gossip_bytes": messages * self.gossip_size,
+            "broadcast_bytes": broadcasts * self.download_size,
+            "gossip_bytes": gossip * self.gossip_size,
         }
         seconds = (uploads + downloads) * self.links.server_seconds
         seconds += serial * self.links.client_seconds
         return {
             "server_uploads": uploads,
             "server_downloads": downloads,
-            "broadcasts": passed_on.messages,
-            "gossip_messages": messages,
+            "broadcasts": broadcasts,
+            "gossip_messages": gossip,
             **sizes,
             "bytes": sum(sizes.values()),
             "hours": self.links.factor * seconds / 3600,
         }
+
+
+def timeline(
+    algorithm: FederatedAlgorithm, costs: Costs, plan: Plan
+) -> list[dict[str, Any]]:
+    """What a round has sent by each of its moments; the last entry is `per_round`'s.
+
+    Args:
+      algorithm: From `build`.
+      costs: Its price list.
+      plan: The round's plan, on the host.
+
+    Returns:
+      Sums since the round's beginning. For each cycle there is one for the moment when
+      x_r has arrived, one after each local step and its mixing, and one for the moment
+      when the uploads have arrived.
+    """
+    participants, start = _participants(algorithm), costs._start
+    uploads = downloads = broadcasts = gossip = serial = 0
+    entries = []
+    for cycle in range(len(plan.clusters)):
+        own = slice(cycle, cycle + 1)
+        fields = ("clusters", "sizes", "members", "uploads")
+        part = {name: getattr(participants, name)[own] for name in fields}
+        mixing = algorithm.recipe.mixing.messages(participants._replace(**part))
+        one = plan._replace(
+            clusters=plan.clusters[own],
+            cycles=jax.tree.map(lambda x: x[own], plan.cycles),  # noqa: B023
+        )
+        arrive = int((np.asarray(one.cycles.upload) < participants.num_clients).sum())
+        arrive = arrive if start.served else 0
+        here = start._replace(holders=start.holders[own], uploads=start.uploads[own])
+        sent, passed_on = here.sent(arrive, costs.links.broadcast)
+        downloads, broadcasts = downloads + sent, broadcasts + passed_on.messages
+        serial += passed_on.serial
+        entries.append(costs._spent(uploads, downloads, broadcasts, gossip, serial))
+        for step in range(participants.steps):
+            traffic = mixing.at(int(plan.round), step, one)
+            gossip, serial = gossip + traffic.messages, serial + traffic.serial
+            entries.append(costs._spent(uploads, downloads, broadcasts, gossip, serial))
+        uploads += arrive
+        entries.append(costs._spent(uploads, downloads, broadcasts, gossip, serial))
+    return entries
 
 
 def costs(

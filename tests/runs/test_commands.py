@@ -16,7 +16,7 @@ import pytest
 
 from afga_jax.data.store import catalog
 from afga_jax.runs import flags, grid, main, runner
-from afga_jax.runs.commands import compare, paper, sweep
+from afga_jax.runs.commands import compare, explore, paper, report, sweep
 from afga_jax.runs.settings import resolve
 
 ROOT = Path(__file__).parents[2]
@@ -138,6 +138,8 @@ def test_flags_are_understood(command, tmp_path, monkeypatch):
         # Every cell is resolved before anything runs; what they cost takes longer.
         monkeypatch.setattr(paper, "_announce", lambda *ignored: None)
         assert paper.paper([name, *arguments, "--dry_run", f"--out={tmp_path}"]) == 0
+    elif name == "report":
+        assert all(word.startswith(("runs/", "--out=")) for word in arguments)
     elif name == "sweep":
         asked = grid.read([name, *arguments], usage="")
         assert grid.cells(asked, tmp_path, dataset=sweep.DATASET, accelerator=False)
@@ -167,6 +169,16 @@ def test_runs_at_smoke_scale(command, tmp_path, monkeypatch):
         sizes = ("--only", "--num_clients", "--local_steps", "--width", "--depth")
         kept = [word for word in arguments if not word.startswith(sizes)]
         assert paper.paper([name, *kept, *more]) == 0
+    elif name == "report":
+        folders = [tmp_path / word for word in arguments if word.startswith("runs/")]
+        for folder in folders:
+            train("digits", [*SMOKE, f"--out={folder}"])
+        assert report.report([name, *map(str, folders), more[-1]]) == 0
+    elif name == "explore" and "--run=" in command:
+        train("digits", [*SMOKE, f"--out={tmp_path / 'run'}"])
+        assert explore.explore([name, f"--run={tmp_path / 'run'}", "--round=20"]) == 0
+    elif name == "explore":
+        assert explore.explore([name, *arguments, more[-1]]) == 0
     elif name == "sweep":
         assert sweep.sweep([name, *arguments, *more]) == 0
     elif name == "compare" and "--algos" in command:
@@ -204,8 +216,10 @@ def read(name, arguments):
         values = compare.define()
         words = flags.parse([name, *arguments], values, words=True)
         return compare.DATASET, words, {**flags.given(values), "algos": values.algos}
-    values = flags.define()
+    values = explore.define() if name == "explore" else flags.define()
     words = flags.parse([name, *arguments], values)
+    if name == "explore":
+        return explore.DATASET, words, flags.given(values)
     return dataset_of(name), words, flags.given(values)
 
 

@@ -117,6 +117,9 @@ def test_messages_and_hours_are_those_of_plans_and_matrices(case):
         hours = want.pop("hours")
         assert {key: got[key] for key in want} == want
         assert got["hours"] == pytest.approx(hours, rel=1e-12)
+        entries = ledger.timeline(algorithm, costs, jax.tree.map(np.asarray, plan))
+        assert entries[-1] == got
+        assert len(entries) == len(plan.clusters) * (SMALL["local_steps"] + 2)
 
 
 def test_only_what_is_drawn_needs_the_plan():

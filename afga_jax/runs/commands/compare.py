@@ -9,7 +9,7 @@ comparison wrote, or a folder of such files. The third runs each algorithm into 
 folder of its own below --out, with all flags of the other commands, and goes on with
 what was interrupted. The table is printed; beside the runs, in --out, are
 
-    table.md  table.tex  table.csv  comparison.png  curves.csv
+    table.md  table.tex  table.csv  comparison.png  curves.csv  report.html
 
 With --prices also what each method costs until it reaches an accuracy, over links of
 other prices, and where methods with gossip overtake the others; nothing is trained
@@ -38,6 +38,7 @@ from afga_jax.mesh import on_cpu
 from afga_jax.runs import command, devices, flags, record, report, runner, stand_in
 from afga_jax.runs.folder import RUNS
 from afga_jax.runs.loop import Diverged
+from afga_jax.runs.pages import run_report
 from afga_jax.runs.progress import outcome
 from afga_jax.runs.record import Run, write_text
 from afga_jax.runs.report import break_even, curves_file, prices
@@ -77,6 +78,7 @@ def compare(arguments: Sequence[str]) -> int:
     # Before anything is written: what is asked may be impossible.
     priced = write_prices(runs, target, asked, out) if asked else None
     write(runs, out)
+    run_report.report(runs).save(out / run_report.FILE)
     print(_shown(runs, out))
     if priced is not None:
         print(f"\n{priced}\nprices: {out / 'prices.md'}, {out / 'prices.png'}")
@@ -190,7 +192,8 @@ def _shown(runs: Sequence[Run], out: Path) -> str:
         "\n".join([report.shared(runs), *_sizes(runs)]),
         report.table(runs, "text").rstrip(),
         ranking,
-        f"tables: {tables}\nfigure: {out / 'comparison.png'}",
+        f"tables: {tables}\nfigure: {out / 'comparison.png'}\n"
+        f"report: {out / run_report.FILE}",
     )
     return "\n\n".join(part for part in parts if part)
 

@@ -43,6 +43,7 @@ class Experiment(NamedTuple):
       facts: What the record keeps, as JSON has it: `dataset`, `stand_in`, `partition`,
         `parameters`, `statistics`, `rho`, `gradients_per_round` (at most), `theory`,
         `input_shape`, `input_dtype` and `classes` (None: a problem without a model),
+        `label_names` of images,
         `minimum` where it is known, and `notes`, lines for the user.
     """
 

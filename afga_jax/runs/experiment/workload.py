@@ -83,6 +83,7 @@ def _images(config: Config, access: data.Access) -> Workload:
     shape, classes = dataset.train_inputs.shape[1:], dataset.num_classes
     task = models.classifier(model_of(config, classes), shape)
     facts = _inputs(shape, "float32", classes)
+    facts["label_names"] = list(dataset.label_names)
     test = data.held_out(dataset, config.test_samples)
     return Workload(task, clients, test, assignment, labels, facts)
 

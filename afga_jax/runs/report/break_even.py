@@ -106,6 +106,23 @@ def figure(
     picture.savefig(path, dpi=110)
 
 
+def overtaking(methods: Sequence[Method], target: float, kind: str) -> list[list[str]]:
+    """Rows of the ratios below which methods with gossip are cheaper, head first.
+
+    Args:
+      methods: The methods.
+      target: The accuracy to reach, from 0 to 1.
+      kind: The kind of prices, one of `prices.KINDS`.
+    """
+    without = [method for method in methods if not method.ledger.gossips]
+    body = [
+        [method.label, *(_overtakes(method, other, target, kind) for other in without)]
+        for method in methods
+        if method.ledger.gossips
+    ]
+    return [["break-even r against", *(method.label for method in without)], *body]
+
+
 def _server(kind: str, asked: Prices) -> str:
     if kind == LATENCY:
         return f"{asked.server_seconds:g} s a message to the server"
@@ -154,13 +171,8 @@ def _cell(hours: float, cheapest: bool) -> str:
 
 
 def _break_even(methods: Sequence[Method], target: float, kind: str) -> str:
-    without = [method for method in methods if not method.ledger.gossips]
-    body = [
-        [method.label, *(_overtakes(method, other, target, kind) for other in without)]
-        for method in methods
-        if method.ledger.gossips
-    ]
-    return markdown(["break-even r against", *(m.label for m in without)], body)
+    head, *body = overtaking(methods, target, kind)
+    return markdown(head, body)
 
 
 def _overtakes(gossip: Method, baseline: Method, target: float, kind: str) -> str:

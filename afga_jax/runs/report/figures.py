@@ -40,7 +40,8 @@ class _Axis(NamedTuple):
     unit: str | None = None
 
 
-_AXES = (
+#: What curves are drawn against.
+AXES = (
     _Axis("round", "round"),
     _Axis("gradients_total", "gradients computed", ""),
     _Axis("bytes_total", "bytes sent", "B"),
@@ -62,7 +63,7 @@ def comparison(runs: Sequence[Run], path: str | Path) -> None:
     panels = figure.subplots(2, 2, sharey=True).flat
     outcomes = results(runs)
     metric, scale, label = _quality(runs)
-    for panel, axis in zip(panels, _AXES, strict=True):
+    for panel, axis in zip(panels, AXES, strict=True):
         spans = []
         for number, run in enumerate(runs):
             x = _along(run, axis.metric)
@@ -107,14 +108,14 @@ def curves(run: Run, path: str | Path) -> None:
         curve(third, rounds, values(run, name), number, text, geometric=True)
     shown = {first: label, second: "loss", third: "change of the model"}
     for panel, up in shown.items():
-        _decorate(panel, _AXES[0], [], up)
+        _decorate(panel, AXES[0], [], up)
     for panel in (second, third):
         if panel.lines:
             panel.legend(frameon=False)
     if third.lines:
         third.set_yscale("log")
     curve(fourth, _along(run, "hours"), quality, 0, label)
-    _decorate(fourth, _AXES[3], [], label)
+    _decorate(fourth, AXES[3], [], label)
     _title(figure, [run])
     _save(figure, path)
 

@@ -48,6 +48,11 @@ def table(runs: Sequence[Run], kind: str = "markdown") -> str:
     return write(list(columns), list(zip(*columns.values(), strict=True)), notes)
 
 
+def cells(runs: Sequence[Run]) -> tuple[dict[str, list[str]], list[str]]:
+    """The cells of the table for people, by their column's title, and its notes."""
+    return _columns(runs, results(runs))
+
+
 def number(value: float, digits: int = 0) -> str:
     """A number with its thousands apart.
 

@@ -1,0 +1,35 @@
+"""Who holds which labels."""
+
+from typing import Any, cast
+
+import jax
+import numpy as np
+
+from afga_jax.runs.pages.page import rounded
+from afga_jax.typing import ClientData
+
+
+def label_counts(data: ClientData, clients: np.ndarray) -> np.ndarray | None:
+    """Samples by client and class, `[clients, classes]`; None: there are no classes."""
+    targets = getattr(getattr(data, "source", None), "targets", None)
+    if not isinstance(targets, jax.Array | np.ndarray) or targets.ndim != 1:
+        return None
+    if not np.issubdtype(targets.dtype, np.integer):
+        return None
+    labels, classes = np.asarray(targets), int(targets.max()) + 1
+    held = cast(Any, data)
+    sizes = np.asarray(jax.vmap(held.assignment.size)(clients))
+    ids = np.asarray(jax.vmap(held.indices)(clients))
+    counted = [
+        np.bincount(labels[own[:size]], minlength=classes)
+        for own, size in zip(ids, sizes, strict=True)
+    ]
+    return np.stack(counted)
+
+
+def label_shares(data: ClientData, clients: np.ndarray) -> list[list[float]] | None:
+    """Share of each class in each client's samples; None: there are no classes."""
+    counts = label_counts(data, clients)
+    if counts is None:
+        return None
+    return rounded(counts / np.maximum(counts.sum(1, keepdims=True), 1), 3)
