@@ -29,7 +29,7 @@ CASES = {
     "momentum": ("afga", {"local_optimizer": "momentum"}),
     "every second step": ("hafed_partial", {"num_clusters": 2, "mix_every": 2}),
     "drawn rings": ("cafga_adapted", {"num_clusters": 2}),
-    "clipped": ("afga", {"gossip_defence": "clipped"}),
+    "clipped": ("afga", {"gossip_defence": afga_jax.robust.clipped(1)}),
     "nobody mixes": ("fedavg", {}),
     "cycles": (
         "fedcluster",
