@@ -31,8 +31,9 @@ from afga_jax.optimizers.server import (
     fedamsgrad,
     fedyogi,
 )
-from afga_jax.population import clustering
+from afga_jax.population import availability, clustering
 from afga_jax.population import sampling as participation
+from afga_jax.population.faults import Faults
 from afga_jax.recipe import FederatedState, Recipe, RoundInfo
 from afga_jax.rounds.execution import Execution
 from afga_jax.runs.load import load
@@ -58,6 +59,7 @@ __all__ = [
     "ClientData",
     "ClientMetrics",
     "Execution",
+    "Faults",
     "FederatedAlgorithm",
     "FederatedState",
     "History",
@@ -71,6 +73,7 @@ __all__ = [
     "Trainer",
     "aggregators",
     "attacks",
+    "availability",
     "average",
     "build",
     "clustering",

@@ -38,7 +38,7 @@ class Purpose(enum.IntEnum):
 # Purpose, step and cycle share one 32-bit word, since each fold costs compile time.
 _PURPOSE_BITS, _STEP_BITS, _CYCLE_BITS = 3, 17, 12
 MAX_STEPS, MAX_CYCLES = 2**_STEP_BITS, 2**_CYCLE_BITS
-# Later purposes, which do not fit, have run keys of their own: no round has that number
+# Purposes that do not fit have a run's key of their own: no round has this number.
 _NO_ROUND = 2**31
 
 

@@ -32,6 +32,19 @@ def on_cpu() -> bool:
     return jax.default_backend() == "cpu"
 
 
+def quick_to_compile() -> dict[str, int | bool] | None:
+    """Options for programs that run once in a while, like drawing and starting.
+
+    Random bits take XLA on CPU seconds to optimise and microseconds to draw.
+    """
+    if not on_cpu():
+        return None
+    return {
+        "xla_backend_optimization_level": 1,
+        "xla_llvm_disable_expensive_passes": True,
+    }
+
+
 def blocks_of(mesh: Mesh | None) -> int:
     """Devices that share the clients.
 

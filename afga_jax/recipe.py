@@ -136,6 +136,8 @@ class RoundInfo(NamedTuple):
       idle_uploads: Number of uploads that no gradient has reached: zero but for
         rounding.
       aggregation: What the aggregator says of the round, by name.
+      faults: What faults took of the round, as `sampling.Toll` counts it: `away`,
+        `invited` and `lost`; empty where nothing can fail.
       contained: Ids of the clients whose uploads were not finite and left out; the
         number of clients stands for nobody. () where the recipe does not contain them.
     """
@@ -149,4 +151,5 @@ class RoundInfo(NamedTuple):
     uploads: Array
     idle_uploads: Array
     aggregation: dict[str, Array]
+    faults: dict[str, Array]
     contained: PyTree = ()

@@ -27,6 +27,7 @@ CLIENTS, ROUNDS, KEY = 16, 3, 1
 STEPS = {"local_steps": 3}
 SOME = {"active": 4, **STEPS}
 TWO = {"num_clusters": 2, **SOME}
+FAULTS = afga_jax.Faults(0.3, 0.3, 0.3, upload_loss=0.2)
 
 
 def normalised(options):
@@ -86,6 +87,10 @@ CASES = {
     "normalised": (normalised, {**SOME, "client_steps": [1, 2, 3, 1] * 4}),
     "moments": ("afga", {**SOME, "local_optimizer": "adam", "full_batch": True}),
     "dsgd": ("dsgd", STEPS),
+    "faults": ("cafga", {**TWO, "faults": FAULTS}),
+    "faults, star": ("afga", {**SOME, "faults": FAULTS, "topology": "star"}),
+    "faults, random graph": ("afga", {**SOME, "faults": FAULTS, "topology": "random"}),
+    "faults, pga": ("pga", {**STEPS, "pga_period": 2, "faults": FAULTS}),
     "pga in clusters": ("pga", {**STEPS, "num_clusters": 2, "pga_period": 2}),
 }
 SPANNED = (
@@ -151,6 +156,15 @@ def on_two():
     results = {}
     with jax.enable_x64(True):
         compare(results, "afga", (2,))
+    print(json.dumps(results))
+
+
+def faults_on_two():
+    """Prints how far both engines on two devices are from one where things fail."""
+    results = {}
+    with jax.enable_x64(True):
+        compare(results, "faults", (2,))
+        compare(results, "faults, random graph", (2,))
     print(json.dumps(results))
 
 

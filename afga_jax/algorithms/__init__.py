@@ -25,6 +25,7 @@ from afga_jax.algorithms.compose import (
     warn_if_nothing_mixes,
 )
 from afga_jax.algorithms.compression import with_compression
+from afga_jax.algorithms.conditions import with_faults
 from afga_jax.algorithms.options import NUMBERS, Options, make_options
 from afga_jax.algorithms.privacy import with_privacy
 from afga_jax.algorithms.registry import (
@@ -170,8 +171,8 @@ def build(
 
 def _conditioned(recipe: Recipe, options: Options) -> Recipe:
     """The recipe in the hard conditions that were chosen; none is the recipe itself."""
-    recipe = with_privacy(with_adversaries(recipe, options), options)
-    return with_compression(recipe, options)
+    recipe = with_adversaries(with_faults(recipe, options), options)
+    return with_compression(with_privacy(recipe, options), options)
 
 
 def _population(num_clients: int | None, data: ClientData | None) -> int:

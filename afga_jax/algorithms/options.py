@@ -16,6 +16,7 @@ from afga_jax.optimizers.attacks import Attack
 from afga_jax.optimizers.compressors import Compressor
 from afga_jax.population import clustering as clusterings
 from afga_jax.population.clustering import Clustering
+from afga_jax.population.faults import Faults
 
 
 def _number(default: float, **bounds) -> Any:
@@ -98,6 +99,8 @@ class Options:
       inner: The algorithm inside FedCluster's cycle.
       shuffle: Whether FedCluster takes its clusters in a new order in each round.
       full_batch: Whether a local step sees the client's whole data.
+      faults: Which clients, links and uploads fail, `afga_jax.Faults`; None: nothing
+        does.
     """
 
     num_clients: int = _whole(dataclasses.MISSING)
@@ -141,6 +144,7 @@ class Options:
     inner: str | Callable = "fedavg"
     shuffle: bool = True
     full_batch: bool = False
+    faults: Faults | None = None
 
     def __post_init__(self):
         for option in dataclasses.fields(self):
@@ -149,6 +153,11 @@ class Options:
             _check(option.name, value, about)
         if self.client_steps is not None:
             _check_client_steps(self)
+        if not isinstance(self.faults, Faults | None):
+            raise ValueError(
+                f"faults = {self.faults!r}, but it must be a Faults or None: for "
+                "example afga_jax.Faults(link_failure=0.1)."
+            )
 
     def replace(self, **changes: Any) -> "Options":
         """A copy with other values."""

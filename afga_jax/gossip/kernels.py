@@ -5,6 +5,7 @@ the plain reference; `apply` does the same without an n × n array where the str
 is known, and `spectral_gap()` uses the closed form there.
 """
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,15 +14,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.sparse
 from jax.sharding import Mesh
 
 from afga_jax import checks
 from afga_jax.gossip import topology
+from afga_jax.gossip.links import Links
 from afga_jax.gossip.messages import Traffic, of_matrix
 from afga_jax.gossip.stencil import WrappedGrid, wrapped_grid
 from afga_jax.mesh import blocks_of, on_cpu
 from afga_jax.population.clustering import Clustering
 from afga_jax.typing import PyTree
+
+Mix = Callable[[PyTree, Mesh | None], PyTree]
 
 
 def gossip(matrix: jax.Array, tree: PyTree) -> PyTree:
@@ -80,6 +85,33 @@ class Kernel(ABC):
         (Traffic(messages=100, serial=2), Traffic(messages=98, serial=49))
         """
         return of_matrix(self.matrix())
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether W = Wᵀ."""
+        matrix = self.matrix()
+        return bool(np.allclose(matrix, matrix.T, rtol=0, atol=1e-12))
+
+    def sparse(self) -> scipy.sparse.coo_array:
+        """W as a sparse matrix."""
+        return scipy.sparse.coo_array(self.matrix())
+
+    def entries(self) -> int:
+        """How many numbers `sparse` is made from."""
+        return self.n**2
+
+    def over(self, links: Links, ids: jax.Array, count: int) -> Mix | None:
+        """The mixing over links that are up, in each of `count` clusters.
+
+        Args:
+          links: Which links are up.
+          ids: Ids of the clusters' clients, `[count · n]`.
+          count: Number of clusters.
+
+        Returns:
+          `(tree, mesh) -> tree` without an n × n array; None: there is no such form.
+        """
+        return None
 
     def in_clusters(self, tree: PyTree, count: int, mesh: Mesh | None = None) -> PyTree:
         """The same mixing in each of `count` clusters, for leaves `[count · n, ...]`.
@@ -146,18 +178,61 @@ class Shifts(Kernel):
     def grid(self, clustering, mixes):
         return wrapped_grid(clustering, self.shape, self.offsets, mixes)
 
+    @property
+    def symmetric(self):
+        shifts, back = (
+            sorted(tuple(np.mod(sign * np.array(o), self.shape)) for o in self.offsets)
+            for sign in (1, -1)
+        )
+        return shifts == back
+
+    def sparse(self):
+        rows = np.tile(np.arange(self.n), len(self.offsets))
+        sources = np.concatenate([self._sources(o, 1) for o in self.offsets])
+        weights = np.full(len(rows), 1 / len(self.offsets))
+        return scipy.sparse.coo_array((weights, (rows, sources)), (self.n, self.n))
+
+    def entries(self):
+        return self.n * len(self.offsets)
+
     def fits_blocks(self, count, blocks):
         return True
 
     def in_clusters(self, tree, count, mesh=None):
+        return self._shifted(tree, count, mesh)
+
+    def over(self, links, ids, count):
+        up: dict[tuple[int, ...], jax.Array] = {}
+        for offset in self.offsets:
+            sources = self._sources(offset, count)
+            back = tuple(-shift for shift in offset)
+            # A link is drawn once, for who is shifted one way.
+            up[offset] = (
+                up[back][sources] if back in up else links.up(ids, ids[sources])
+            )
+        return lambda tree, mesh: self._shifted(tree, count, mesh, up)
+
+    def _shifted(self, tree: PyTree, count: int, mesh: Mesh | None, up=None) -> PyTree:
+        """The mean of the shifts, of which those whose link is down count as none.
+
+        Args:
+          tree: Arrays of one row per client, `[count · n, ...]`.
+          count: Number of clusters.
+          mesh: Devices that share the rows.
+          up: Whether each row's link of a shift is up, by offset; None: all are.
+        """
         shifted = self._picked if mesh is None and on_cpu() else self._rolled
 
-        def mix(x):
+        def increment(x, offset):
             # By differences, so that where all agree nothing changes, not even by
             # rounding.
-            increments = [
-                shifted(x, o, count, mesh) - x for o in self.offsets if any(o)
-            ]
+            change = shifted(x, offset, count, mesh) - x
+            if up is None:
+                return change
+            return jnp.where(up[offset].reshape(-1, *[1] * (x.ndim - 1)), change, 0)
+
+        def mix(x):
+            increments = [increment(x, o) for o in self.offsets if any(o)]
             return x + sum(increments, jnp.zeros((), x.dtype)) * (1 / len(self.offsets))
 
         return jax.tree.map(mix, tree)
@@ -198,6 +273,10 @@ class _OfMean(Kernel):
 
     n: int
 
+    @property
+    def symmetric(self):
+        return True
+
     def fits_blocks(self, count, blocks):
         return count == 1 or super().fits_blocks(count, blocks)
 
@@ -217,6 +296,18 @@ class Average(_OfMean):
 
     def messages(self):
         return Traffic(self.n * (self.n - 1), self.n - 1)
+
+    def over(self, links, ids, count):
+        if links.key is not None:
+            return None
+        here = links.present(ids).reshape(count, self.n)
+
+        def mix(here, x):
+            own = here.reshape(-1, *[1] * (x.ndim - 1))
+            others = _mean(jnp.where(own, x, 0))[None] - here.mean(dtype=x.dtype) * x
+            return jnp.where(own, x + others, x)
+
+        return functools.partial(_in_each, mix, here)
 
 
 @dataclass(frozen=True)
@@ -238,6 +329,17 @@ class Star(_OfMean):
 
     def messages(self):
         return Traffic(2 * (self.n - 1), self.n - 1)
+
+    def over(self, links, ids, count):
+        ids = ids.reshape(count, self.n)
+        up = links.up(ids[:, :1], ids)
+
+        def mix(up, x):
+            apart = jnp.where(up.reshape(-1, *[1] * (x.ndim - 1)), x - x[:1], 0)
+            leaves = x - apart * (1 / self.n)
+            return leaves.at[0].add(_mean(apart))
+
+        return functools.partial(_in_each, mix, up)
 
 
 @dataclass(frozen=True, eq=False)
@@ -302,6 +404,21 @@ def hypercube(n: int) -> Kernel:
 def _mean(x: jax.Array) -> jax.Array:
     # As a product: a reduction over the first axis is twenty times as slow on CPU.
     return jnp.tensordot(jnp.full(len(x), 1 / len(x), x.dtype), x, 1)
+
+
+def _in_each(mix: Callable, mask: jax.Array, tree: PyTree, mesh=None) -> PyTree:
+    """`mix(mask, x)` in each cluster, for leaves `[count · n, ...]`.
+
+    Args:
+      mix: A mixing of one cluster's array.
+      mask: `[count, n]`.
+      tree: Arrays of one row per client.
+      mesh: Devices that share the rows; the compiler knows what they exchange.
+    """
+    of_leaf = lambda mask, tree: jax.tree.map(functools.partial(mix, mask), tree)  # noqa: E731
+    if len(mask) == 1:
+        return of_leaf(mask[0], tree)
+    return by_cluster(functools.partial(jax.vmap(of_leaf), mask), tree, len(mask))
 
 
 def _matrix_of(make: Callable[[int], np.ndarray]) -> Callable[[int], Kernel]:

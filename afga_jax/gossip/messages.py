@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse
 
 from afga_jax.population.sampling import Plan
 
@@ -50,6 +51,16 @@ def of_matrix(matrix: Any) -> Traffic:
     np.fill_diagonal(sends, False)
     degree = max(sends.sum(0).max(), sends.sum(1).max())
     return Traffic(int(sends.sum()), int(degree))
+
+
+def of_sparse(matrix: scipy.sparse.csr_array | None) -> Traffic:
+    """The messages of one mixing step, from its sparse matrix; None: nobody mixes."""
+    if matrix is None:
+        return Traffic()
+    entries = matrix.tocoo()
+    sent = (entries.row != entries.col) & (entries.data != 0)
+    degrees = (np.bincount(x[sent], minlength=1) for x in (entries.row, entries.col))
+    return Traffic(int(sent.sum()), max(int(degree.max()) for degree in degrees))
 
 
 def in_sequence(cycles: Iterable[Sequence[Traffic]]) -> Traffic:

@@ -22,10 +22,12 @@ from jax.sharding import Mesh
 from afga_jax import checks
 from afga_jax.gossip import topology
 from afga_jax.gossip.kernels import Average, Kernel, by_cluster, gossip, ring
+from afga_jax.gossip.links import Links
 from afga_jax.gossip.messages import StepMessages, Traffic, in_sequence, of_matrix
 from afga_jax.gossip.operators import (
     Operator,
     by_blocks,
+    by_matrix,
     either,
     identity,
     on_first,
@@ -84,6 +86,30 @@ class Mixing(ABC):
     def degrees(self) -> np.ndarray | None:
         """How many neighbours clients have, `[n]`; None: it changes with the plan."""
         return None
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether W = Wᵀ at every step, as links that fail need it."""
+        return True
+
+    def over(
+        self, links: Links, plan: Plan, step: Array | int, cycle: Array | int = 0
+    ) -> Operator:
+        """The operator of a local step over the links that are up.
+
+        Args:
+          links: Which links are up at this step.
+          plan: The round's plan.
+          step: Number of the local step in the cycle.
+          cycle: Number of the cycle in the round.
+        """
+        matrix, ids = self.at(plan, step, cycle).matrix(), self.rows(plan, cycle)
+        ids = jnp.arange(len(matrix)) if ids is None else ids
+        return by_matrix(links.kept(matrix, ids))
+
+    def neighbourhood(self, clients: np.ndarray) -> np.ndarray:
+        """Positions such that clients that are close mix with each other first."""
+        return np.zeros(len(clients), np.int64)
 
     def fixed_rows(self) -> np.ndarray | None:
         """The clients in row order, where it is the same in every round."""
@@ -222,6 +248,33 @@ class WithinClusters(Mixing):
 
         return Operator(apply, matrix)
 
+    @property
+    def symmetric(self):
+        return all(kernel.symmetric for kernel in set(self.kernels))
+
+    def over(self, links, plan, step, cycle=0):
+        clusters = plan.clusters[cycle]
+        groups, width = len(clusters), self.clustering.width
+        ids = jnp.asarray(self.clustering.table(), jnp.int32)[clusters]
+        kernel, mix = self._common_kernel, None
+        if kernel is not None:
+            mix = kernel.over(links, ids.reshape(-1), groups)
+
+        def matrices():
+            return links.kept(self._padded()[clusters], ids)
+
+        def apply(tree, mesh=None):
+            if mix is not None and kernel.fits_blocks(groups, blocks_of(mesh)):
+                return on_first(groups * width, lambda x: mix(x, mesh), tree)
+            return self._by_matrices(tree, matrices(), mesh)
+
+        return Operator(apply, lambda: jax.scipy.linalg.block_diag(*matrices()))
+
+    def neighbourhood(self, clients):
+        if self.grid(np.ones(1, bool)) is None:
+            return super().neighbourhood(clients)
+        return self._position[clients]
+
     def spectral_gap(self):
         return max(kernel.spectral_gap() for kernel in set(self.kernels))
 
@@ -248,34 +301,34 @@ class WithinClusters(Mixing):
         return super().sparse(plan, step, cycle, ids)
 
     def matrix_entries(self, num_rows):
-        return sum(kernel.n**2 for kernel in self.kernels)
+        return sum(kernel.entries() for kernel in self.kernels)
 
     def _mixed(self, tree: PyTree, clusters: Array, mesh: Mesh | None) -> PyTree:
         groups, width, blocks = len(clusters), self.clustering.width, blocks_of(mesh)
         kernel = self._common_kernel
         if width == 1:
             return tree
-        mix: Callable[[PyTree], PyTree]
         if kernel is not None and kernel.fits_blocks(groups, blocks):
             mix = functools.partial(kernel.in_clusters, count=groups, mesh=mesh)
-        elif groups % blocks == 0:
-            each = functools.partial(jax.vmap(gossip), self._padded()[clusters])
+            return on_first(groups * width, mix, tree)
+        return self._by_matrices(tree, self._padded()[clusters], mesh)
+
+    def _by_matrices(self, tree: PyTree, matrices: Array, mesh: Mesh | None) -> PyTree:
+        """Clusters by their matrices, `[groups, width, width]`."""
+        groups, width = len(matrices), self.clustering.width
+        if groups % blocks_of(mesh) == 0:
+            each = functools.partial(jax.vmap(gossip), matrices)
             mix = functools.partial(by_cluster, each, count=groups)
-        else:
-            return self._by_blocks(tree, clusters, cast(Mesh, mesh))
-        return on_first(groups * width, mix, tree)
+            return on_first(groups * width, mix, tree)
 
-    def _by_blocks(self, tree: PyTree, clusters: Array, mesh: Mesh) -> PyTree:
-        """Clusters that several devices share, by their matrices."""
-        groups, width = len(clusters), self.clustering.width
-
-        def weights(blocks, to, source):
+        # Clusters that several devices share.
+        def weights(matrices, to, source):
             to, source = to[:, None], source[None]
             inside = (to // width == source // width) & (to < groups * width)
             block = jnp.minimum(to // width, groups - 1)
-            return jnp.where(inside, blocks[block, to % width, source % width], 0)
+            return jnp.where(inside, matrices[block, to % width, source % width], 0)
 
-        return by_blocks(weights, self._padded()[clusters], tree, mesh)
+        return by_blocks(weights, matrices, tree, cast(Mesh, mesh))
 
     @property
     def _common_kernel(self) -> Kernel | None:
@@ -284,9 +337,14 @@ class WithinClusters(Mixing):
         return first if all(kernel is first for kernel in self.kernels) else None
 
     @functools.cached_property
+    def _position(self) -> np.ndarray:
+        """The place of each client's model where clusters lie one after another."""
+        return np.argsort(self.clustering.table().reshape(-1))
+
+    @functools.cached_property
     def _sparse(self) -> scipy.sparse.csr_array:
         """All clusters' matrices as one, by client id."""
-        blocks = [scipy.sparse.coo_array(kernel.matrix()) for kernel in self.kernels]
+        blocks = [kernel.sparse() for kernel in self.kernels]
         matrix = scipy.sparse.block_diag(blocks, "coo")
         table = self.clustering.table()
         ids = table[np.arange(table.shape[1]) < self.clustering.sizes[:, None]]
@@ -313,6 +371,12 @@ class AmongSelected(_AmongMembers):
     """
 
     def at(self, plan, step, cycle=0):
+        return self._rings(plan, step, cycle)
+
+    def over(self, links, plan, step, cycle=0):
+        return self._rings(plan, step, cycle, links)
+
+    def _rings(self, plan, step, cycle, links: Links | None = None) -> Operator:
         part = plan.cycle(cycle)
         active = part.active[step]
         groups, width = active.shape
@@ -321,6 +385,8 @@ class AmongSelected(_AmongMembers):
         count = part.active_count
         count = jnp.full(groups, width) if count is None else count[step]
         rings = jax.vmap(lambda number: ring_of_first(number, width))(count)
+        if links is not None:
+            rings = links.kept(rings, active)
 
         def mix(x):
             chosen = x.at[row].get(mode="clip")
@@ -364,6 +430,10 @@ class _At(Mixing):
     def rows(self, plan, cycle=0):
         return self.mixing.rows(plan, cycle)
 
+    @property
+    def symmetric(self):
+        return self.mixing.symmetric
+
     def spectral_gap(self):
         return self.mixing.spectral_gap()
 
@@ -386,11 +456,19 @@ class Every(_At):
     period: int
 
     def at(self, plan, step, cycle=0):
-        operator = self.mixing.at(plan, step, cycle)
+        return self._if_due(self.mixing.at(plan, step, cycle), step)
+
+    def over(self, links, plan, step, cycle=0):
+        return self._if_due(self.mixing.over(links, plan, step, cycle), step)
+
+    def _if_due(self, operator: Operator, step: Array | int) -> Operator:
         return either(self.is_due(step), operator, identity(operator))
 
     def is_due(self, step):
         return (step + 1) % self.period == 0
+
+    def neighbourhood(self, clients):
+        return self.mixing.neighbourhood(clients)
 
     @property
     def mixes(self):
@@ -441,9 +519,23 @@ class PeriodicAverage(_At):
     period: int
 
     def at(self, plan, step, cycle=0):
+        average = self._average(plan, cycle)
+        return self._if_due(average, self.mixing.at(plan, step, cycle), plan, step)
+
+    def over(self, links, plan, step, cycle=0):
+        matrix, ids = self._average(plan, cycle).matrix(), self.rows(plan, cycle)
+        ids = jnp.arange(self.num_clients) if ids is None else ids
+        average = by_matrix(links.kept(matrix, ids))
+        others = self.mixing.over(links, plan, step, cycle)
+        return self._if_due(average, others, plan, step)
+
+    def _if_due(self, average, others, plan, step) -> Operator:
         steps = plan.cycles.active.shape[1]
         number = plan.round * steps + step + 1
-        operator, rows = self.mixing.at(plan, step, cycle), self.rows(plan, cycle)
+        return either(number % self.period == 0, average, others)
+
+    def _average(self, plan, cycle) -> Operator:
+        rows = self.rows(plan, cycle)
         real = jnp.ones(self.num_clients, bool)
         if rows is not None:
             real = rows < self.num_clients
@@ -464,7 +556,7 @@ class PeriodicAverage(_At):
         def matrix():
             return average(jnp.eye(len(real)))
 
-        return either(number % self.period == 0, Operator(apply, matrix), operator)
+        return Operator(apply, matrix)
 
     def messages(self, participants):
         # Averaging counts as what it is here, a step on the complete graph; a

@@ -52,6 +52,22 @@ def either(condition: Array, first: Operator, second: Operator) -> Operator:
     )
 
 
+def by_matrix(weights: Array) -> Operator:
+    """Any matrix of all rows, `[rows, rows]`."""
+
+    def apply(tree, mesh=None):
+        if mesh is None:
+            return gossip(weights, tree)
+
+        def at(table, to, source):
+            # Rows that fill up a device's block are nobody's.
+            return table.at[to[:, None], source[None]].get(mode="fill", fill_value=0)
+
+        return by_blocks(at, weights, tree, mesh)
+
+    return Operator(apply, lambda: weights)
+
+
 def by_blocks(
     weights: Callable[..., Array], table: Array, tree: PyTree, mesh: Mesh
 ) -> PyTree:

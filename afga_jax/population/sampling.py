@@ -20,6 +20,23 @@ from afga_jax.population.clustering import Clustering
 from afga_jax.typing import Array
 
 
+class Toll(NamedTuple):
+    """What faults took of a cycle; see `afga_jax.population.faults`.
+
+    Attributes:
+      until: The local step before which each client leaves, `[N]`: 0 for who is away,
+        the number of steps for who stays; None: everybody stays.
+      away: Number of clients that would hold a model and are not there at the start.
+      invited: Number of clients that were to upload and are there at the start.
+      lost: Number of uploads that were sent and did not arrive.
+    """
+
+    until: Array | None
+    away: Array
+    invited: Array
+    lost: Array
+
+
 class CyclePlan(NamedTuple):
     """One cycle: from a server model to the next one.
 
@@ -34,6 +51,7 @@ class CyclePlan(NamedTuple):
       upload_count: How many of `upload` are no padding, `[groups]`.
       members: Ids of the clients that hold a model, `[rows]`; None: all clients hold
         one.
+      toll: What faults took; None: nothing can fail.
     """
 
     active: Array
@@ -41,6 +59,7 @@ class CyclePlan(NamedTuple):
     upload: Array
     upload_count: Array | None
     members: Array | None
+    toll: Toll | None = None
 
     def all_upload(self, num_clients: int) -> bool:
         """Whether it is known without the ids that all who compute upload."""
@@ -80,13 +99,12 @@ class Plan(NamedTuple):
 
     def mixing_key(self, step: Array | int, cycle: Array | int = 0) -> Array:
         """The key of what is drawn for the mixing of one local step."""
-        key = jax.random.wrap_key_data(jnp.asarray(self.key_data), impl=self._impl)
-        return place_key(key, Purpose.MIXING, self.round, cycle, step)
+        place = (self.key_data, self.round, step, cycle)
+        return _step_key(Purpose.MIXING, *place)
 
-    @property
-    def _impl(self) -> str:
-        # Any generator does that all engines share; a key's words say which it can be.
-        return {2: "threefry2x32", 4: "rbg"}[self.key_data.shape[-1]]
+    def link_key(self, step: Array | int, cycle: Array | int = 0) -> Array:
+        """The key of the links that fail at one local step."""
+        return link_key(self.key_data, self.round, step, cycle)
 
     @property
     def key(self) -> Array:
@@ -246,27 +264,49 @@ def thinned(
       uploads: `(key, round, cycle, ids) -> bool`: whether clients upload; None: all do.
     """
 
-    def keep(ids, stays):
-        stays &= ids < num_clients
-        first = jnp.argsort(~stays, axis=-1, stable=True)
-        ids = jnp.where(stays, ids, num_clients)
-        ids = jnp.take_along_axis(ids, first, axis=-1)
-        return ids, stays.sum(-1, dtype=jnp.int32)
-
     def draw(key, round, cycle, clusters):
         part = participation(key, round, cycle, clusters)
         if computes is not None:
             step = jnp.arange(len(part.active))[:, None, None]
             stays = computes(key, round, cycle, step, part.active)
-            active, count = keep(part.active, stays)
+            active, count = kept(part.active, stays, num_clients)
             part = part._replace(active=active, active_count=count)
         if uploads is not None:
             stays = uploads(key, round, cycle, part.upload)
-            upload, count = keep(part.upload, stays)
+            upload, count = kept(part.upload, stays, num_clients)
             part = part._replace(upload=upload, upload_count=count)
         return part
 
     return draw
+
+
+def kept(ids: Array, stays: Array, num_clients: int) -> tuple[Array, Array]:
+    """Those of some clients that stay, first, and how many they are.
+
+    Args:
+      ids: Ids of clients, `[..., width]`; `num_clients` is padding.
+      stays: Whether each of them stays, of the same shape.
+      num_clients: N.
+    """
+    stays &= ids < num_clients
+    first = jnp.argsort(~stays, axis=-1, stable=True)
+    ids = jnp.where(stays, ids, num_clients)
+    ids = jnp.take_along_axis(ids, first, axis=-1)
+    return ids, stays.sum(-1, dtype=jnp.int32)
+
+
+def link_key(
+    key_data: Array, round: Array, step: Array | int, cycle: Array | int = 0
+) -> Array:
+    """The key of the links that fail at one local step, from a plan's numbers."""
+    return _step_key(Purpose.LINK_FAILURE, key_data, round, step, cycle)
+
+
+def _step_key(purpose: Purpose, key_data: Array, round, step, cycle) -> Array:
+    # Any generator does that all engines share; a key's words say which it can be.
+    impl = {2: "threefry2x32", 4: "rbg"}[key_data.shape[-1]]
+    key = jax.random.wrap_key_data(jnp.asarray(key_data), impl=impl)
+    return place_key(key, purpose, round, cycle, step)
 
 
 def together(num_clusters: int) -> Order:

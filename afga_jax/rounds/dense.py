@@ -52,7 +52,7 @@ def run_cycle(cycle: Cycle) -> tuple[FederatedState, RoundInfo]:
         )
     computed = planned if count is None else count.sum()
     sums = jax.tree.map(lambda x: x.sum(), sums)
-    return state, server_step.info(sums, computed, planned, diagnostics)
+    return state, server_step.info(cycle, sums, computed, planned, diagnostics)
 
 
 def _local_step(cycle: Cycle, holders: Array | None, carry, inputs):

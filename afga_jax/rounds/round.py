@@ -121,6 +121,7 @@ def _over_cycles(infos: RoundInfo) -> RoundInfo:
         idle_uploads=infos.idle_uploads.sum(),
         aggregation=jax.tree.map(lambda x: x.mean(0), infos.aggregation),
         contained=infos.contained,
+        faults=jax.tree.map(lambda x: x.sum(0), infos.faults),
     )
 
 

@@ -144,15 +144,31 @@ def idle_uploads(cycle: Cycle, reached: Array | None) -> dict[str, Array]:
 
 
 def info(
+    cycle: Cycle,
     sums: tuple[Array, dict[str, Array]],
     needed: Array,
     planned: Array,
     diagnostics: dict[str, Any],
 ) -> RoundInfo:
-    """Diagnostics from sums over the gradients that were computed."""
+    """Diagnostics of a cycle, from sums over the gradients that were computed."""
     mean = jax.tree.map(lambda x: x / jnp.maximum(needed, 1), sums)
     loss, metrics = mean
-    return RoundInfo(loss, metrics, gradients=planned, needed=needed, **diagnostics)
+    return RoundInfo(
+        loss,
+        metrics,
+        gradients=planned,
+        needed=needed,
+        faults=_faults(cycle),
+        **diagnostics,
+    )
+
+
+def _faults(cycle: Cycle) -> dict[str, Array]:
+    """What faults took of the cycle, for `RoundInfo`."""
+    toll = cycle.plan.cycle(cycle.number).toll
+    if toll is None:
+        return {}
+    return {name: getattr(toll, name) for name in ("away", "invited", "lost")}
 
 
 def _aggregate(

@@ -243,6 +243,24 @@ class Config:
     b1: float | None = _optimisation("β₁.")
     b2: float | None = _optimisation("β₂.")
 
+    client_dropout: float = _conditions(
+        "Probability that a client leaves in a round.", 0.0, at_least=0, at_most=1
+    )
+    link_failure: float = _conditions(
+        "Probability that a link is down at a step.", 0.0, at_least=0, at_most=1
+    )
+    straggler: float = _conditions(
+        "Probability that a client takes fewer steps.", 0.0, at_least=0, at_most=1
+    )
+    upload_loss: float = _conditions(
+        "Probability that an upload is lost.", 0.0, at_least=0, at_most=1
+    )
+    availability: str | None = _conditions(
+        "CSV file of who is there: by client and round, or by cluster and hour."
+    )
+    hours_per_round: float | None = _conditions(
+        "Hours that a round takes, for a file of hours; else 1.", above=0
+    )
     attack: str | None = _conditions("What liars do.", choices=ATTACKS)
     liars: float | None = _conditions(
         "Share of the clients that lie.", at_least=0, below=1

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from afga_jax.mesh import quick_to_compile
 from afga_jax.runs import folder, processes
 from afga_jax.runs.checkpoint import Accept, Checkpoints
 from afga_jax.runs.command import Interrupted
@@ -75,7 +76,7 @@ class Training:
             for name in programs.numbers
             if (value := getattr(config, name, None)) is not None
         }
-        self._totals = {name: np.zeros(len(self.seeds)) for name in _TOTALS}
+        self._totals = self._no_totals()
         self._latest: list[dict[str, Any]] = []
         self._contained: set[tuple[int, int]] = set()
         self._notes: list[str] = []
@@ -101,7 +102,7 @@ class Training:
         )
         if self.config.init_from is not None:
             self.state = started_from(self.state, load(self.config.init_from))
-        self._totals = {name: np.zeros(len(self.seeds)) for name in _TOTALS}
+        self._totals = self._no_totals()
         self.done = 0
 
     def advance(self, rounds: int) -> None:
@@ -174,6 +175,12 @@ class Training:
         if self._clients is not None:
             writer.write_clients(self._clients)
         return rows
+
+    @functools.cached_property
+    def _plan(self) -> Callable:
+        """Who takes part in a round, compiled."""
+        plan = self.programs.experiment.algorithm.plan
+        return jax.jit(plan, compiler_options=quick_to_compile())
 
     @functools.cached_property
     def identity(self) -> str:
@@ -258,6 +265,13 @@ class Training:
         measured = jax.device_get(self._inspected)
         return {name: np.asarray(values).tolist() for name, values in measured.items()}
 
+    def _no_totals(self) -> dict[str, np.ndarray]:
+        algorithm = self.programs.experiment.algorithm
+        names = list(_TOTALS)
+        if algorithm.options.faults is not None and algorithm.recipe.server is not None:
+            names.append("empty_rounds")
+        return {name: np.zeros(len(self.seeds)) for name in names}
+
     def _saved(self) -> PyTree:
         seconds = np.float64(self.seconds)
         return {"state": self.state, "totals": self._totals, "seconds": seconds}
@@ -266,11 +280,12 @@ class Training:
         """Adds a round of one seed to the sums and returns its diagnostics."""
         plan = None
         if self.programs.costs.needs_plan:
-            algorithm = self.programs.experiment.algorithm
-            plan = algorithm.plan(self.keys[row], self.done)
+            plan = self._plan(self.keys[row], self.done)
         costs = self.programs.costs.per_round(info, self.done, plan)
         spent = {**costs, "gradients": info.gradients, "uploads": info.uploads}
-        for name in _TOTALS:
+        # Where nothing arrives the model stays what it was.
+        spent["empty_rounds"] = int(info.uploads) == 0
+        for name in self._totals:
             value = spent[name]
             self._totals[name][row] += np.nan if value is None else float(value)
         contained = {}
@@ -285,6 +300,7 @@ class Training:
             "needed": info.needed,
             "uploads": info.uploads,
             "zero_uploads": float(info.idle_uploads) / max(int(info.uploads), 1),
+            **({"lost_uploads": info.faults["lost"]} if info.faults else {}),
             **contained,
         }
 
@@ -302,7 +318,7 @@ class Training:
         return len(clients)
 
     def _sums(self, row: int) -> dict[str, Any]:
-        sums = {name: self._totals[name][row] for name in _TOTALS}
+        sums = {name: total[row] for name, total in self._totals.items()}
         hours = sums.pop("hours")
         whole = {f"{name}_total": _whole(value) for name, value in sums.items()}
         return {**whole, "hours": hours}

@@ -44,6 +44,7 @@ class Display:
         self._terminal = self._error.isatty() and not quiet
         self._bar: tqdm.tqdm | None = None
         self._accuracy: dict[str, str] = {}
+        self._empty = 0
 
     def begin(self, config: Config, facts: Row, folder: Path, done: int) -> None:
         """A run is about to start, or to go on."""
@@ -98,6 +99,13 @@ class Display:
         accuracy = accuracy_of(rows)
         if accuracy:
             self._accuracy = {"accuracy": accuracy}
+        empty = max(row.get("empty_rounds_total") or 0 for row in rows)
+        if empty and not self._empty:
+            self.note(
+                f"up to round {rows[0]['round']} nothing arrived in {empty}, and the "
+                "model stayed as it was (empty_rounds_total in metrics.jsonl goes on)."
+            )
+        self._empty = empty
         if self._terminal:
             return
         parts = [

@@ -8,6 +8,7 @@ never at a clock or at free memory, so every process makes the same choice.
 """
 
 import dataclasses
+import functools
 import math
 from typing import Any
 
@@ -15,7 +16,9 @@ import jax
 import numpy as np
 
 from afga_jax.algorithms import FederatedAlgorithm
-from afga_jax.mesh import CLIENTS, on_cpu
+from afga_jax.mesh import CLIENTS, on_cpu, quick_to_compile
+from afga_jax.population.faults import planned
+from afga_jax.population.sampling import make_plan
 from afga_jax.rounds import span
 from afga_jax.rounds.client_step import is_stateful
 from afga_jax.rounds.execution import Execution
@@ -23,7 +26,7 @@ from afga_jax.rounds.span import schedule
 from afga_jax.training import flops, memory
 from afga_jax.training.flops import Work
 from afga_jax.training.memory import Footprint, Outline
-from afga_jax.training.planner import Planner, quick_to_compile
+from afga_jax.training.planner import Planner
 from afga_jax.typing import Array, ClientData
 
 __all__ = ["Choice", "Planner", "alternative", "choose", "quick_to_compile"]
@@ -235,11 +238,17 @@ def _cpu_devices(
 def _everybody_computes(
     algorithm: FederatedAlgorithm, key: Array, planner: Planner
 ) -> bool:
-    """Whether each cycle's clients all compute, at every step of the first rounds."""
-    num_clients = algorithm.recipe.clustering.num_clients
+    """Whether each cycle's clients all compute, at every step of the first rounds.
+
+    If nothing fails: faults change neither the engine nor how fast it is by much.
+    """
+    recipe, num_clients = algorithm.recipe, algorithm.recipe.clustering.num_clients
     shape = jax.eval_shape(algorithm.plan, jax.random.key(0), 0).cycles.active.shape
     if shape[0] * math.prod(shape[2:]) < num_clients:
         return False
+    if (whole := planned(recipe.participation)) is not recipe.participation:
+        plan = functools.partial(make_plan, whole, recipe.order)
+        planner = Planner(algorithm._replace(plan=plan))
     plans, _ = planner(key, _FIRST)
     # Rounds, seeds where there are several, cycles, steps, groups, clients.
     computing = np.asarray(plans.cycles.active) < num_clients

@@ -156,13 +156,17 @@ def spent(
       key: The run's key, or several seeds'.
       info: The rounds' diagnostics, with a leading axis of rounds.
     """
-    uploads = _by_seed(info.uploads)
+    read = (info.uploads, info.faults)
+    uploads, faults = jax.tree.map(lambda x: _by_seed(np.asarray(x)), read)
     seeds = key.reshape(-1)
     plan: Callable = jax.jit(algorithm.plan)
     rows = []
     for number, seed in np.ndindex(uploads.shape):
         drawn = plan(seeds[seed], number) if costs.needs_plan else None
-        alone = info._replace(uploads=uploads[number, seed])
+        alone = info._replace(
+            uploads=uploads[number, seed],
+            faults={name: count[number, seed] for name, count in faults.items()},
+        )
         rows.append(costs.per_round(alone, number, drawn))
     return {
         name: np.array([row[name] for row in rows]).reshape(info.uploads.shape)

@@ -9,6 +9,8 @@ Counted from the recipe, so an algorithm of your own has a ledger too:
   BatchNorm statistics, and what the local optimizer shares (D-AMSGrad's ũ).
 - An aggregator may say that uploads are smaller than the parameters, a mixing that
   messages are (compression).
+- Where things fail (`afga_jax.Faults`) what was sent counts: an upload that is lost on
+  its way, no message over a link that is down, and x_r only to who is there.
 - SCAFFOLD's control variates travel beside the model, both ways. FedDyn's do not: the
   server knows them from the models.
 
@@ -22,6 +24,7 @@ AFGA's Table 7 fits this with 18 s, 1.8 s, no broadcast, and `factor` = 10, for 
 the paper gives no reason.
 """
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -33,7 +36,8 @@ import numpy as np
 from afga_jax import checks
 from afga_jax.algorithms import FederatedAlgorithm
 from afga_jax.gossip.messages import StepMessages, Traffic
-from afga_jax.population.sampling import Participants, Plan
+from afga_jax.population.faults import planned
+from afga_jax.population.sampling import Participants, Plan, make_plan
 from afga_jax.recipe import FederatedState, Model, Recipe, RoundInfo
 from afga_jax.training.memory import bytes_of
 from afga_jax.typing import PyTree
@@ -89,7 +93,8 @@ class Costs:
         """What one round sends and how long that takes.
 
         Args:
-          info: The round's diagnostics, on the host; its `uploads` are read.
+          info: The round's diagnostics, on the host; its `uploads` and `faults` are
+            read.
           round: Number of the round, from 0.
           plan: The round's plan; only if `needs_plan`.
         """
@@ -99,7 +104,11 @@ class Costs:
                 "plan=algorithm.plan(key, round)."
             )
         uploads = int(info.uploads) if self._start.served else 0
-        downloads, passed_on = self._start.sent(uploads, self.links.broadcast)
+        toll = {name: int(count) for name, count in info.faults.items()}
+        downloads, passed_on = self._start.sent(
+            toll.get("invited", uploads), toll.get("away", 0), self.links.broadcast
+        )
+        uploads += toll.get("lost", 0) if self._start.served else 0
         steps = [self._gossip.at(round, t, plan) for t in range(self._steps)]
         messages = sum(step.messages for step in steps)
         serial = sum(step.serial for step in steps) + passed_on.serial
@@ -225,9 +234,15 @@ class _Start(NamedTuple):
     served: bool  # by a server
     relayed: bool  # by those who upload, over local links
 
-    def sent(self, uploads: int, broadcast: bool) -> tuple[int, Traffic]:
-        """Downloads from the server, and what is then passed on."""
-        holders = int(self.holders.sum())
+    def sent(self, uploads: int, away: int, broadcast: bool) -> tuple[int, Traffic]:
+        """Downloads from the server, and what is then passed on.
+
+        Args:
+          uploads: Number of clients that are to upload.
+          away: Number of clients that would hold a model and are not there.
+          broadcast: Whether what is passed on counts.
+        """
+        holders = int(self.holders.sum()) - away
         if not self.served:
             return 0, Traffic()
         if not self.relayed:
@@ -241,14 +256,15 @@ class _Start(NamedTuple):
 
 
 def _participants(algorithm: FederatedAlgorithm) -> Participants:
-    """From the plan of round 0: in all rounds the same clusters take part."""
+    """From the plan of round 0: in all rounds the same clusters are to take part."""
     recipe, key = algorithm.recipe, jax.random.key(0)
     part = jax.eval_shape(algorithm.plan, key, 0).cycles
     clusters = np.asarray(recipe.order(key, 0))
-    if part.upload_count is None:
+    plan = functools.partial(make_plan, planned(recipe.participation), recipe.order)
+    if jax.eval_shape(plan, key, 0).cycles.upload_count is None:
         uploads = np.full(clusters.shape, part.upload.shape[-1])
     else:
-        uploads = np.asarray(algorithm.plan(key, 0).cycles.upload_count)
+        uploads = np.asarray(plan(key, 0).cycles.upload_count)
     sizes = recipe.clustering.sizes[clusters]
     return Participants(
         num_clients=recipe.clustering.num_clients,

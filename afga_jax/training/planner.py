@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from afga_jax.algorithms import FederatedAlgorithm
-from afga_jax.mesh import on_cpu
+from afga_jax.mesh import quick_to_compile
 from afga_jax.population.sampling import Plan
 from afga_jax.rounds.span import schedule
 from afga_jax.rounds.span.dependencies import Finder, Graph
@@ -105,19 +105,6 @@ class Planner:
     def _of_plan(self, plan: Plan) -> list[tuple[Graph, Timetable]]:
         graphs = [self._finder.graph(plan, c) for c in range(len(plan.clusters))]
         return [(graph, schedule.timetable(graph, self._width)) for graph in graphs]
-
-
-def quick_to_compile() -> dict[str, int | bool] | None:
-    """Options for programs that run once in a while, like drawing and starting.
-
-    Random bits take XLA on CPU seconds to optimise and microseconds to draw.
-    """
-    if not on_cpu():
-        return None
-    return {
-        "xla_backend_optimization_level": 1,
-        "xla_llvm_disable_expensive_passes": True,
-    }
 
 
 def _flat(timetables):

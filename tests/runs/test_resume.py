@@ -95,3 +95,16 @@ def test_who_stops_a_run_does_not_wait_for_an_evaluation(consensus, tmp_path, ca
 class Killed(Display):
     def evaluated(self, rows):
         raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("engine", ["dense", "span"])
+def test_the_same_clients_and_links_fail_after_a_stop(engine, tmp_path):
+    faults = afga_jax.Faults(0.3, 0.3, 0.3, upload_loss=0.5)
+    programs = run_files.programs("afga", {"faults": faults}, engine=engine)
+    config = programs.experiment.config
+    whole = runner.run(config, tmp_path / "whole", programs=programs)
+    parts = stopped_and_resumed(config, tmp_path / "parts", programs)
+    run_files.assert_same(whole, parts, programs)
+    empty = whole.metrics[-1]["empty_rounds_total"]
+    assert 0 < empty < 7
+    assert sum(row["lost_uploads"] for row in whole.metrics) > 0

@@ -18,7 +18,7 @@ from afga_jax.training import ledger
 
 def info(uploads):
     """All that the ledger reads of a round's diagnostics."""
-    return types.SimpleNamespace(uploads=uploads)
+    return types.SimpleNamespace(uploads=uploads, faults={})
 
 
 def prices(name, num_clients=12, links=None, task=None, **options):
@@ -263,3 +263,31 @@ def test_a_link_cannot_take_less_than_no_time():
         ValueError, match=r"client_seconds = -1\.0, but it must be >= 0"
     ):
         ledger.Links(client_seconds=-1.0)
+
+
+def test_what_fails_is_not_sent_and_what_is_lost_was():
+    faults = afga_jax.Faults(0.5, 0.4, upload_loss=0.4)
+    options = {"active": 6, "local_steps": 3, "num_clusters": 2, "faults": faults}
+    algorithm, costs = prices("cafga", **options)
+    key, data = jax.random.key(5), toy.clients(12)
+    plan = jax.jit(algorithm.plan)(key, 0)
+    _, seen = jax.jit(algorithm.round)(key, algorithm.init(key), data, plan)
+    spent = costs.per_round(seen, 0, plan)
+    toll, part = plan.cycles.toll, plan.cycle(0)
+    away, invited = int((toll.until[0] == 0).sum()), int(toll.invited[0])
+    arrived, lost = int((part.upload < 12).sum()), int(toll.lost[0])
+    assert spent["server_uploads"] == arrived + lost
+    assert spent["server_downloads"] == invited
+    assert spent["broadcasts"] == 12 - away - invited
+    assert lost > 0
+    assert arrived + lost < invited < 6
+    matrices = (
+        np.array(algorithm.recipe.mixing.at(plan, t).matrix()) for t in range(3)
+    )
+    sent = sum(int((matrix != 0).sum() - 12) for matrix in matrices)
+    assert spent["gossip_messages"] == sent < 3 * 24
+    alone, own = prices("fedamsgrad", active=6, local_steps=3, faults=faults)
+    _, seen = jax.jit(alone.round)(key, alone.init(key), data)
+    spent = own.per_round(seen, 0)
+    assert spent["server_downloads"] == int(seen.faults["invited"])
+    assert spent["gossip_messages"] == 0

@@ -13,6 +13,13 @@ def test_both_engines_on_two_devices():
 
 
 @pytest.mark.slow
+def test_the_same_clients_and_links_fail_on_two_devices():
+    found = devices.printed("spread", 2, "faults_on_two")
+    assert {"faults", "faults, span", "faults, random graph"} <= found.keys()
+    assert max(max(apart) for apart in found.values()) < 1e-12
+
+
+@pytest.mark.slow
 def test_two_devices_share_the_slots():
     """Without a mesh, too, for one seed and for several."""
     found = devices.printed("spread", 2, "shared_slots")

@@ -144,7 +144,8 @@ class Finder:
         number[kept] = np.arange(len(kept))
         number[len(step) :] = len(kept) + np.arange(len(uploads))
         # Without neighbours on a line, tasks are taken step by step.
-        return kept, number[reader], number[task], weight, np.zeros(len(kept), np.int64)
+        position = mixing.neighbourhood(client[kept])
+        return kept, number[reader], number[task], weight, position
 
 
 def _before(step: np.ndarray, client: np.ndarray) -> np.ndarray:

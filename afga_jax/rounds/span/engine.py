@@ -146,7 +146,7 @@ def run_cycle(cycle: Cycle, schedule: Schedule) -> tuple[FederatedState, RoundIn
     state = dataclasses.replace(state, optimizers=optimizers)
     diagnostics |= server_step.idle_uploads(cycle, reached(schedule))
     needed = (schedule.client < recipe.clustering.num_clients).sum(dtype=jnp.int32)
-    return state, server_step.info(sums, needed, schedule.planned, diagnostics)
+    return state, server_step.info(cycle, sums, needed, schedule.planned, diagnostics)
 
 
 def reached(schedule: Schedule) -> Array:

@@ -1,4 +1,4 @@
-"""From a configuration to a run's liars and defences: names become their values."""
+"""From a configuration to a run's faults, liars and defences: names become values."""
 
 from typing import Any
 
@@ -6,6 +6,8 @@ from afga_jax.gossip.robust import DEFENCES
 from afga_jax.optimizers.aggregators import AGGREGATORS, Aggregator
 from afga_jax.optimizers.attacks import ATTACKS, Attack
 from afga_jax.optimizers.compressors import COMPRESSORS, Compressor
+from afga_jax.population import availability
+from afga_jax.population.faults import Faults
 from afga_jax.runs.config import Config
 
 # Settings that belong to an aggregator, by its own names for them.
@@ -52,6 +54,7 @@ def options(config: Config, classes: int | None) -> dict[str, Any]:
     _check_used(config, used)
     return {
         "aggregator": aggregator,
+        "faults": _faults(config),
         "attack": _attack(config, classes),
         "gossip_defence": defence,
         **_compression(config),
@@ -107,6 +110,21 @@ def _attack(config: Config, classes: int | None) -> Attack | None:
         )
     # A curve over the share of liars begins at none.
     return ATTACKS[name](share, **given) if share else None
+
+
+def _faults(config: Config) -> Faults | None:
+    """What fails; None: nothing."""
+    names = ("client_dropout", "link_failure", "straggler", "upload_loss")
+    rates = {name: getattr(config, name) for name in names}
+    if config.hours_per_round is not None and config.availability is None:
+        raise ValueError(
+            f"hours_per_round = {config.hours_per_round:g}, but there is no file that "
+            "it is about: set availability, or leave it out."
+        )
+    if config.availability is None:
+        return Faults(**rates) if any(rates.values()) else None
+    table = availability.read(config.availability, config.hours_per_round)
+    return Faults(**rates, availability=table)
 
 
 def _aggregator(config: Config) -> tuple[Aggregator | None, set[str]]:

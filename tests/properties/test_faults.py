@@ -1,0 +1,107 @@
+"""W under any faults, on any graph: doubly stochastic, symmetric, and as it is written.
+
+Cases are those of `generated`, whose graphs, clusters and sampling are drawn; the rates
+of the faults are drawn beside them.
+"""
+
+import chex
+import jax
+import numpy as np
+import pytest
+from generated import generated, saying
+
+import afga_jax
+import faulty
+import toy
+
+pytestmark = [
+    pytest.mark.usefixtures("x64"),
+    pytest.mark.filterwarnings("ignore:one client is selected per cluster"),
+]
+
+
+def seeds(quick, all_):
+    """The quick ones are part of `make check`."""
+    slow = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(quick, all_)]
+    return [*range(quick), *slow]
+
+
+def cases():
+    """Those that mix by symmetric weights; an exponential graph's go one way."""
+    for seed in range(100):
+        case = generated(seed)
+        if case.options.get("topology") not in ("none", "exponential"):
+            yield case
+
+
+def drawn(number):
+    """A case, and rates of its faults; every second without those of links."""
+    case = [*zip(range(number + 1), cases(), strict=False)][-1][1]
+    rng = np.random.default_rng(number)
+    rates = rng.uniform(0, 0.8, 4) * rng.integers(0, 2, 4)
+    rates[number % 2] = 0.5
+    return case, afga_jax.Faults(*map(float, rates))
+
+
+@pytest.mark.parametrize("number", seeds(5, 25))
+def test_mixing_stays_doubly_stochastic_and_keeps_the_mean(number):
+    case, faults = drawn(number)
+    with saying(case._replace(options={**case.options, "faults": faults})):
+        check_matrices(case, faults, number)
+
+
+def check_matrices(case, faults, number):
+    plain, algorithm = case.build(), case.build(faults=faults)
+    clients, steps = len(case.labels), case.options["local_steps"]
+    plan = jax.jit(algorithm.plan)(case.key, 1)
+    world = faulty.World(case.key, faults, clients, steps, 1)
+    rng = np.random.default_rng(number)
+    tree = {"w": rng.normal(size=(clients, 3, 2)), "b": case.labels * 1.0}
+    for cycle in range(len(plan.clusters)):
+        for step in range(steps):
+            matrix = faulty.by_id(algorithm, plan, step, cycle)
+            np.testing.assert_allclose(matrix.sum(0), 1, rtol=0, atol=1e-14)
+            np.testing.assert_allclose(matrix.sum(1), 1, rtol=0, atol=1e-14)
+            np.testing.assert_array_equal(matrix, matrix.T)
+            assert (matrix >= 0).all()
+            # Of the same plan, where nothing fails but who computes.
+            whole = faulty.by_id(plain, plan, step, cycle)
+            expected = world.matrix(whole, step, cycle)
+            np.testing.assert_allclose(matrix, expected, rtol=0, atol=1e-14)
+            check_forms(algorithm, plan, step, cycle, tree, matrix)
+
+
+def check_forms(algorithm, plan, step, cycle, tree, matrix):
+    """The compiled and the sparse form are the matrix, and the mean stays."""
+    mixing = algorithm.recipe.mixing
+    rows = mixing.rows(plan, cycle)
+    ids = np.arange(len(matrix)) if rows is None else np.asarray(rows)
+    real = np.flatnonzero(ids < len(matrix))
+    among = jax.tree.map(lambda x: x[np.minimum(ids, len(x) - 1)], tree)
+    mixed = jax.jit(lambda tree: mixing.at(plan, step, cycle).apply(tree))(among)
+    expected = afga_jax.gossip(matrix[np.ix_(ids[real], ids[real])], pick(among, real))
+    chex.assert_trees_all_close(pick(mixed, real), expected, rtol=0, atol=1e-14)
+    means = (jax.tree.map(lambda x: x[real].mean(0), x) for x in (among, mixed))
+    chex.assert_trees_all_close(*means, rtol=0, atol=1e-14)
+    part = jax.tree.map(np.asarray, plan)
+    inside = np.sort(ids[real])
+    sparse = mixing.sparse(part, step, cycle, inside)
+    if sparse is not None:
+        own = matrix[np.ix_(inside, inside)]
+        np.testing.assert_allclose(sparse.toarray(), own, rtol=0, atol=1e-14)
+
+
+def pick(tree, rows):
+    return jax.tree.map(lambda x: x[rows], tree)
+
+
+@pytest.mark.parametrize("number", seeds(2, 16))
+def test_both_engines_agree(number):
+    case, faults = drawn(number)
+    algorithm, after = case.build(faults=faults), []
+    with saying(case._replace(options={**case.options, "faults": faults})):
+        for engine in ("dense", "span"):
+            trainer = afga_jax.Trainer(algorithm, afga_jax.Execution(engine))
+            state, infos = trainer.run(case.key, trainer.init(case.key), case.data, 2)
+            after.append((toy.flat(state), infos))
+        chex.assert_trees_all_close(*after, rtol=0, atol=1e-10)
