@@ -44,9 +44,20 @@ class Periodic(Mixing):
     def holders(self, participants):
         return self.phases[0].holders(participants)
 
+    @property
+    def symmetric(self):
+        return all(mixing.symmetric for mixing in self.phases)
+
     def at(self, plan, step, cycle=0):
-        phase = self._phase(plan.round, plan.cycles.active.shape[1], step)
         operators = [mixing.at(plan, step, cycle) for mixing in self.phases]
+        return self._in_turn(operators, plan, step)
+
+    def over(self, links, plan, step, cycle=0):
+        operators = [mixing.over(links, plan, step, cycle) for mixing in self.phases]
+        return self._in_turn(operators, plan, step)
+
+    def _in_turn(self, operators, plan, step) -> Operator:
+        phase = self._phase(plan.round, plan.cycles.active.shape[1], step)
 
         def apply(tree, mesh=None):
             mix = lambda operator: lambda tree: operator.apply(tree, mesh)  # noqa: E731
@@ -100,8 +111,15 @@ class Matchings(Mixing):
         return None
 
     def at(self, plan, step, cycle=0):
-        partner = self.partners(plan, step, cycle)
+        return self._pairs(self.partners(plan, step, cycle))
 
+    def over(self, links, plan, step, cycle=0):
+        partner = self.partners(plan, step, cycle)
+        clients = jnp.arange(len(partner), dtype=partner.dtype)
+        up = links.up(clients, partner)
+        return self._pairs(jnp.where(up, partner, clients))
+
+    def _pairs(self, partner) -> Operator:
         def apply(tree, mesh=None):
             if mesh is None or blocks_of(mesh) == 1:
                 return jax.tree.map(lambda x: x + (x[partner] - x) * 0.5, tree)

@@ -109,7 +109,7 @@ class Plan(NamedTuple):
     @property
     def key(self) -> Array:
         """The run's key."""
-        return jax.random.wrap_key_data(jnp.asarray(self.key_data), impl=self._impl)
+        return _run_key(self.key_data)
 
 
 class Participants(NamedTuple):
@@ -303,10 +303,13 @@ def link_key(
 
 
 def _step_key(purpose: Purpose, key_data: Array, round, step, cycle) -> Array:
+    return place_key(_run_key(key_data), purpose, round, cycle, step)
+
+
+def _run_key(key_data: Array) -> Array:
     # Any generator does that all engines share; a key's words say which it can be.
     impl = {2: "threefry2x32", 4: "rbg"}[key_data.shape[-1]]
-    key = jax.random.wrap_key_data(jnp.asarray(key_data), impl=impl)
-    return place_key(key, purpose, round, cycle, step)
+    return jax.random.wrap_key_data(jnp.asarray(key_data), impl=impl)
 
 
 def together(num_clusters: int) -> Order:

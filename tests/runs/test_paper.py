@@ -45,7 +45,8 @@ def test_every_table_and_figure_has_its_name():
     expected += [f"afga-figure{n}" for n in range(1, 7)]
     expected += ["hafed-table1", *(f"hafed-figure{n}" for n in range(1, 10))]
     expected += [f"fedcluster-figure{n}" for n in range(2, 7)]
-    assert sorted(papers.NAMES) == sorted([*expected, "theory", "reach", "checks"])
+    studies = ["theory", "reach", "checks", "conditions-failures"]
+    assert sorted(papers.NAMES) == sorted([*expected, *studies])
 
 
 @pytest.mark.parametrize("scale", ["paper", "small", "smoke"])

@@ -1,7 +1,15 @@
 """The papers' tables and figures by name."""
 
 from afga_jax.checks import did_you_mean
-from afga_jax.runs.papers import afga, claims, fedcluster, hafed, reached, trial
+from afga_jax.runs.papers import (
+    afga,
+    claims,
+    conditions,
+    fedcluster,
+    hafed,
+    reached,
+    trial,
+)
 from afga_jax.runs.papers.declaration import Declaration, Study
 
 __all__ = ["NAMES", "find", "listing"]
@@ -16,7 +24,10 @@ NAMES: dict[str, Declaration | Study] = {
             subject.name,
         ),
     )
-} | {subject.name: subject for subject in (trial.STUDY, reached.STUDY, claims.STUDY)}
+} | {
+    subject.name: subject
+    for subject in (trial.STUDY, reached.STUDY, claims.STUDY, conditions.STUDY)
+}
 
 
 def find(name: str) -> Declaration | Study:
