@@ -18,6 +18,7 @@ from reference_cases import SIZES, UNEQUAL, Case, check
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = [
     *sorted(path.relative_to(DOCS).as_posix() for path in DOCS.glob("guide/*.md")),
+    "hard-conditions.md",
     "one-page.md",
     "test-vectors.md",
     "when-does-gossip-pay.md",

@@ -80,7 +80,7 @@ def points(scale: str, kept: Path) -> list[Point]:
       scale: The size; `smoke` has two runs, the others are the same.
       kept: The folder of runs, by configuration.
     """
-    panels = _PANELS
+    panels: tuple[Panel, ...] = _PANELS
     more: dict[str, Any] = {"scale": "small"}
     if scale == "smoke":
         panels = (_PANELS[0]._replace(rates=(0.5,), algos=("fedavg", "afga")),)
