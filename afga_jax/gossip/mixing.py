@@ -519,20 +519,20 @@ class PeriodicAverage(_At):
     period: int
 
     def at(self, plan, step, cycle=0):
-        average = self._average(plan, cycle)
-        return self._if_due(average, self.mixing.at(plan, step, cycle), plan, step)
+        number = self._number(plan, step)
+        others, average = self.mixing.at(plan, step, cycle), self._average(plan, cycle)
+        return either(number % self.period == 0, average, others)
 
     def over(self, links, plan, step, cycle=0):
         matrix, ids = self._average(plan, cycle).matrix(), self.rows(plan, cycle)
         ids = jnp.arange(self.num_clients) if ids is None else ids
         average = by_matrix(links.kept(matrix, ids))
         others = self.mixing.over(links, plan, step, cycle)
-        return self._if_due(average, others, plan, step)
+        return either(self._number(plan, step) % self.period == 0, average, others)
 
-    def _if_due(self, average, others, plan, step) -> Operator:
-        steps = plan.cycles.active.shape[1]
-        number = plan.round * steps + step + 1
-        return either(number % self.period == 0, average, others)
+    def _number(self, plan: Plan, step: Array | int) -> Array:
+        """The number of a mixing step, counted over rounds from 1."""
+        return plan.round * plan.cycles.active.shape[1] + step + 1
 
     def _average(self, plan, cycle) -> Operator:
         rows = self.rows(plan, cycle)
