@@ -29,9 +29,9 @@ PAGES = [
 ]
 # Without data: digits stand in.
 SMOKE = ["--scale=smoke", "--rounds=1", "--nocompile_cache", "--stand_in"]
-# Formats files, which is not for CI; the same checks are in `make test`.
-BY_HAND = {"lint"}
-_FENCED = re.compile(r"^ *```sh\n(.*?)```", re.DOTALL | re.MULTILINE)
+# Parts of `make test`: `lint` formats the files that it checks, `check` is shorter.
+BY_HAND = {"check", "lint"}
+_FENCED = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 _INDENTED = re.compile(r"^ {4}.*$", re.MULTILINE)
 _START = r"(?:(?:python|make) [-\w]|afga [a-z])"
 _LINE = re.compile(rf"^ *(?:srun )?({_START}.*)$", re.MULTILINE)
@@ -43,7 +43,9 @@ def printed(text):
 
     `afga NAME` is `python -m experiments.NAME`, which `tests/runs/test_main.py` shows.
     """
-    alone = "\n".join(_FENCED.findall(text) + _INDENTED.findall(text))
+    text = re.sub(r" *\\\n *", " ", text)
+    fenced = [block for kind, block in _FENCED.findall(text) if kind in ("", "sh")]
+    alone = "\n".join(fenced + _INDENTED.findall(text))
     found = _INLINE.findall(text) + _LINE.findall(alone)
     named = [re.sub(r"^afga ", "python -m experiments.", line) for line in found]
     return [shlex.split(line, comments=True) for line in named]
@@ -71,6 +73,8 @@ class Understood(Exception):
 def test_commands_are_found():
     text = "Do `make a`.\n```sh\npython -m b --c  # d\n```\n\n    make e\nmake no.\n"
     assert printed(text) == [["make", "a"], ["python", "-m", "b", "--c"], ["make", "e"]]
+    text = "```python\nmake = 1\n```\nmake no.\n\n```\nmake f \\\n  g\n```\n"
+    assert printed(text) == [["make", "f", "g"]]
     text = "`afga NAME` is a pattern\n\n    srun afga cifar --x\n"
     assert printed(text) == [["python", "-m", "experiments.cifar", "--x"]]
     assert len(EXPERIMENTS) > 10
