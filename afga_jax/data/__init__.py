@@ -18,6 +18,7 @@ from afga_jax.data.clients import (
     held_out,
 )
 from afga_jax.data.dataset import Dataset
+from afga_jax.data.own import OWN_DATASETS, register
 from afga_jax.data.partition import class_picture
 from afga_jax.data.store import Access, DataError, load, load_roles
 from afga_jax.data.synthetic import Problem, logistic, quadratic
@@ -33,6 +34,7 @@ from afga_jax.data.text import (
 )
 
 __all__ = [
+    "OWN_DATASETS",
     "Access",
     "Clients",
     "Corpus",
@@ -55,6 +57,7 @@ __all__ = [
     "natural",
     "partition",
     "quadratic",
+    "register",
     "samples",
     "shakespeare",
     "spread",

@@ -14,7 +14,7 @@ from pathlib import Path
 import jax
 from absl import flags, logging
 
-from afga_jax.runs import processes
+from afga_jax.runs import plugins, processes
 
 #: What a user, a disk, a server or too little memory can cause.
 _KNOWN = (ValueError, OSError, MemoryError, jax.errors.JaxRuntimeError)
@@ -48,6 +48,8 @@ def execute(
     arguments = sys.argv if arguments is None else arguments
     plain_notes()
     try:
+        # Before flags are defined: what is registered becomes a choice of theirs.
+        plugins.load(plugins.asked(arguments))
         return command(arguments)
     except (Interrupted, KeyboardInterrupt) as stop:
         at_once = " at once" if isinstance(stop, KeyboardInterrupt) else ""

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, get_args, get_origin
 from afga_jax import checks
 from afga_jax import mesh as meshes
 from afga_jax.algorithms import ALGORITHMS, Options
+from afga_jax.data.own import BUILT_IN, OWN_DATASETS
 from afga_jax.data.partition import SCHEMES
 from afga_jax.gossip.kernels import KERNELS
 from afga_jax.gossip.robust import DEFENCES
@@ -26,6 +27,7 @@ from afga_jax.optimizers.attacks import ATTACKS
 from afga_jax.optimizers.client import LOCAL_OPTIMIZERS
 from afga_jax.optimizers.compressors import COMPRESSORS
 from afga_jax.rounds.execution import ENGINES
+from afga_jax.runs import plugins
 
 GROUPS = (
     *("algorithm", "data", "model", "participation"),
@@ -36,8 +38,9 @@ _OPTIONS = {field.name: field for field in dataclasses.fields(Options)}
 _BOUNDS = ("above", "at_least", "below", "at_most", "fix")
 _SIGNS = {"above": ">", "at_least": ">=", "below": "<", "at_most": "<="}
 
-IMAGES = ("cifar10", "cifar100", "fashion_mnist", "mnist")
-DATASETS = (*IMAGES, "digits", "shakespeare", "quadratic", "logistic", "gaussians")
+IMAGES = BUILT_IN[:4]
+# Looked at, not copied: a plugin may add names.
+DATASETS = collections.ChainMap(OWN_DATASETS, dict.fromkeys(BUILT_IN))
 TEXT_SCHEMES = ("natural", "grouped")
 SETTINGS = ("1", "2", "3", "4", "hafed", "fedcluster", "demo")
 SCALES = ("paper", "small", "smoke")
@@ -356,12 +359,17 @@ class Config:
         "Of a message between clients, for hours.", 1.8, at_least=0
     )
     compile_cache: bool = _run("Keep compiled programs.", True, neutral=True)
+    plugin: str | None = _run(
+        "Modules to import, which register what is your own.", neutral=True
+    )
 
     #: What `afga_jax.run` was given and no other field can hold, in plain values by
     #: name; None: a command's run, which its fields describe in full.
     parts: Mapping[str, Any] | None = None
 
     def __post_init__(self):
+        if isinstance(self.plugin, str):
+            plugins.load(self.plugin)
         for field in fields():
             value = _checked(field, getattr(self, field.name), self.parts is None)
             object.__setattr__(self, field.name, value)

@@ -290,7 +290,7 @@ def _check_form(
         )
     if "algo" in given:
         raise ValueError("--algo is for one run: name it in --algos.")
-    used = ("out", "target") if priced else ("out",)
+    used = ("out", "plugin", "target") if priced else ("out", "plugin")
     unused = [name for name in given if name not in used]
     if folders and unused:
         raise ValueError(

@@ -21,6 +21,7 @@ _FIELDS = (
     *(f for f in fields("data") if f.name in ("data_dir", "cache_dir", "offline")),
     Field("timeout", float, 30.0, "data", "Seconds to wait for a server's answer."),
     Field("attempts", int, 4, "data", "Attempts for each download."),
+    *(f for f in fields("run") if f.name == "plugin"),
 )
 _USAGE = "python -m experiments.data [list | fetch NAME... | verify NAME...]"
 
@@ -38,7 +39,9 @@ def data(arguments: Sequence[str]) -> int:
     except ValueError as error:
         raise command.UsageError(str(error)) from error
     verb, *names = words or ["list"]
-    return execute(verb, names, sources.Access(**flags.given(values, _FIELDS)))
+    given = flags.given(values, _FIELDS)
+    given.pop("plugin", None)  # it was imported before
+    return execute(verb, names, sources.Access(**given))
 
 
 def execute(verb: str, names: Sequence[str], access: sources.Access) -> int:

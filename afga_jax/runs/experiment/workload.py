@@ -69,23 +69,58 @@ def model_of(config: Config, num_classes: int) -> nn.Module:
 
 
 def _images(config: Config, access: data.Access) -> Workload:
-    name = config.dataset
-    dataset = data.digits() if name == "digits" else data.load(name, access)
+    dataset = _dataset(config, access)
     labels = dataset.train_targets
     checks.choice("partition", config.partition, data.partition.SCHEMES)
     scheme = data.partition.SCHEMES[config.partition]
     options = _given(config, inspect.signature(scheme).parameters)
     options |= {"num_clients": config.num_clients, "seed": config.partition_seed}
     assignment = scheme(labels, **options)
-    clients = data.from_dataset(
-        dataset, assignment, batch_size=config.batch_size, augment=bool(config.augment)
-    )
+    clients, test = _samples(config, dataset, assignment)
     shape, classes = dataset.train_inputs.shape[1:], dataset.num_classes
-    task = models.classifier(model_of(config, classes), shape)
-    facts = _inputs(shape, "float32", classes)
+    # Bytes are images, which are normalised; whole numbers of other kinds are words.
+    whole = np.issubdtype(test.inputs.dtype, np.integer)
+    dtype = "int32" if whole else "float32"
+    task = models.classifier(model_of(config, classes), shape, jnp.dtype(dtype))
+    facts = _inputs(shape, dtype, classes)
     facts["label_names"] = list(dataset.label_names)
-    test = data.held_out(dataset, config.test_samples)
     return Workload(task, clients, test, assignment, labels, facts)
+
+
+def _dataset(config: Config, access: data.Access) -> data.Dataset:
+    name = config.dataset
+    if name not in data.OWN_DATASETS:
+        return data.digits() if name == "digits" else data.load(name, access)
+    dataset = data.OWN_DATASETS[name].make(config)
+    if not isinstance(dataset, data.Dataset):
+        raise ValueError(
+            f"dataset = {name!r} gives a {type(dataset).__name__}, but its function "
+            "must return an afga_jax.data.Dataset."
+        )
+    return dataset
+
+
+def _samples(
+    config: Config, dataset: data.Dataset, assignment: Assignment
+) -> tuple[ClientData, Batch]:
+    """The clients' samples and the test's: images normalised, others as they are."""
+    inputs, size = dataset.train_inputs, config.batch_size
+    if inputs.dtype == np.uint8 and inputs.ndim == 4:
+        clients = data.from_dataset(
+            dataset, assignment, batch_size=size, augment=bool(config.augment)
+        )
+        return clients, data.held_out(dataset, config.test_samples)
+    if config.augment:
+        raise ValueError(
+            f"augment = True, but the samples of {config.dataset} are "
+            f"{inputs.dtype}{inputs.shape[1:]}, and only images of bytes are cropped "
+            "and flipped: leave augment out."
+        )
+    clients = data.from_arrays(
+        inputs, dataset.train_targets, assignment, batch_size=size
+    )
+    test = Batch(dataset.test_inputs, dataset.test_targets)
+    return clients, _evenly(test, config.test_samples or len(test.targets))
 
 
 def _text(config: Config, access: data.Access) -> Workload:

@@ -10,10 +10,17 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from afga_jax.algorithms import ALGORITHMS, Options, family, traits
+from afga_jax.data.own import OWN_DATASETS
 from afga_jax.runs.config import IMAGES, Config, fields
 from afga_jax.runs.settings import rates
 from afga_jax.runs.settings.demo import DEMO
-from afga_jax.runs.settings.table import PAPERS, SETTING_OF, SMALL, SMOKE, TableRow
+from afga_jax.runs.settings.table import (
+    PAPERS,
+    SETTING_OF,
+    SMALL,
+    SMOKE,
+    TableRow,
+)
 from afga_jax.runs.settings.tuned import TUNED
 
 __all__ = ["Resolved", "choices", "decided", "resolve", "stood_in", "unused"]
@@ -92,11 +99,12 @@ def resolve(
             "no accelerator here, so --scale=small, a CPU in minutes; --scale=paper is "
             "the papers' size."
         )
+    rows = (*PAPERS, *SMALL, *TUNED, *_own_rows(), *SMOKE)
     fill.rows(SETTING_OF, ["setting"])
     for name in _FIRST:
-        fill.rows(ROWS, [name])
+        fill.rows(rows, [name])
     fill.rates()
-    fill.rows(ROWS, [name for name in run if name not in _FIRST])
+    fill.rows(rows, [name for name in run if name not in _FIRST])
     fill.own_defaults()
     config = Config.from_dict(run)
     notes += _nearest(config, fill.sources) + unused(config, given)
@@ -225,6 +233,16 @@ def _divided(config: Config, given: Iterable[str]) -> list[str]:
     return [
         f"num_clusters = {config.num_clusters}: {config.algo} has one; here it "
         f"samples and mixes within each of {config.num_clusters}."
+    ]
+
+
+def _own_rows() -> list[TableRow]:
+    """What plugins say of their data sets."""
+    return [
+        TableRow(
+            "the plugin's own", {"dataset": name}, {"model": "mlp", **own.defaults}
+        )
+        for name, own in OWN_DATASETS.items()
     ]
 
 
