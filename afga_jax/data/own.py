@@ -19,11 +19,10 @@ class OwnDataset(NamedTuple):
     defaults: Mapping[str, Any] = types.MappingProxyType({})
 
 
-#: Data sets that are there without a plugin; the first four are images of a catalog.
-BUILT_IN = (
-    *("cifar10", "cifar100", "fashion_mnist", "mnist"),
-    *("digits", "shakespeare", "quadratic", "logistic", "gaussians"),
-)
+#: Sets of images that are stored or fetched, by name.
+IMAGES = ("cifar10", "cifar100", "fashion_mnist", "mnist")
+#: All data sets that are there without a plugin.
+BUILT_IN = (*IMAGES, "digits", "shakespeare", "quadratic", "logistic", "gaussians")
 
 #: Data sets of one's own by name; `register` adds to them.
 OWN_DATASETS: dict[str, OwnDataset] = {}

@@ -11,7 +11,7 @@ import numbers
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, get_args, get_origin
+from typing import Any, NamedTuple, cast, get_args, get_origin
 
 from afga_jax import checks
 from afga_jax import mesh as meshes
@@ -38,9 +38,10 @@ _OPTIONS = {field.name: field for field in dataclasses.fields(Options)}
 _BOUNDS = ("above", "at_least", "below", "at_most", "fix")
 _SIGNS = {"above": ">", "at_least": ">=", "below": "<", "at_most": "<="}
 
-IMAGES = BUILT_IN[:4]
 # Looked at, not copied: a plugin may add names.
-DATASETS = collections.ChainMap(OWN_DATASETS, dict.fromkeys(BUILT_IN))
+DATASETS: Mapping[str, Any] = collections.ChainMap(
+    cast(dict[str, Any], OWN_DATASETS), dict.fromkeys(BUILT_IN)
+)
 TEXT_SCHEMES = ("natural", "grouped")
 SETTINGS = ("1", "2", "3", "4", "hafed", "fedcluster", "demo")
 SCALES = ("paper", "small", "smoke")

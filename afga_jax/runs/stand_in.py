@@ -9,8 +9,9 @@ import sys
 from collections.abc import Sequence
 
 from afga_jax import data
+from afga_jax.data.own import IMAGES
 from afga_jax.data.store import sources
-from afga_jax.runs.config import IMAGES, Config
+from afga_jax.runs.config import Config
 from afga_jax.runs.settings import Resolved, stood_in
 
 _STORED = (*IMAGES, "shakespeare")

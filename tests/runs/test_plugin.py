@@ -7,47 +7,12 @@ import numpy as np
 import pytest
 
 import afga_jax
+import test_guides
 from afga_jax.runs import command, plugins, record, runner
 from afga_jax.runs.commands import data as data_command
 from afga_jax.runs.config import Config
 
-PLUGIN = '''
-import flax.linen as nn
-import numpy as np
-
-import afga_jax
-from afga_jax import data, kernels, models
-
-
-@afga_jax.defaults(local_lr=0.3)
-def halved(options):
-    """FedAvg that goes half of the way."""
-    server = afga_jax.average(0.5)
-    return afga_jax.compose(options, compute="fixed", server=server)
-
-
-class Tiny(nn.Module):
-    num_classes: int
-    width: int = 2
-
-    @nn.compact
-    def __call__(self, x):
-        return nn.Dense(self.num_classes)(nn.relu(nn.Dense(self.width)(x)))
-
-
-models.MODELS["tiny"] = Tiny
-kernels.KERNELS["loop"] = kernels.ring
-
-
-@data.register(model="tiny", num_clients=4, participation=0.5, partition="iid")
-def blobs(settings):
-    random = np.random.default_rng(settings.partition_seed)
-    labels = np.arange(60) % 2
-    inputs = random.normal(size=(60, 3)).astype(np.float32)
-    return data.Dataset(
-        "blobs", inputs[:40], labels[:40], inputs[40:], labels[40:], num_classes=2
-    )
-'''
+PLUGIN = test_guides.blocks(test_guides.OWN_WORK, "python")[-1]
 NAMES = ("halved", "tiny", "blobs", "loop")
 
 
@@ -128,8 +93,8 @@ BAD = {
     ),
     "model": (PLUGIN.replace('"tiny"', '"cnn"'), "the model 'cnn' is there already"),
     "topology": (
-        PLUGIN.replace('"loop"', '"ring"'),
-        "topology 'ring' is there already",
+        PLUGIN.replace('"loop"', '"star"'),
+        "topology 'star' is there already",
     ),
     "data set": (
         PLUGIN.replace("def blobs", "def mnist"),

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from afga_jax.algorithms import ALGORITHMS, Options, family, traits
-from afga_jax.data.own import OWN_DATASETS
-from afga_jax.runs.config import IMAGES, Config, fields
+from afga_jax.data.own import IMAGES, OWN_DATASETS
+from afga_jax.runs.config import Config, fields
 from afga_jax.runs.settings import rates
 from afga_jax.runs.settings.demo import DEMO
 from afga_jax.runs.settings.table import (

@@ -9,8 +9,8 @@ import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from afga_jax.data.own import IMAGES
 from afga_jax.data.partition import PAPER_SHARDS
-from afga_jax.runs.config import IMAGES
 from afga_jax.runs.settings.rates import AFGA, FEDCLUSTER, HAFED
 
 
