@@ -60,7 +60,9 @@ def commands(program):
 MAKE = commands("make")
 PYTHON = commands("python")
 BENCHMARKS = [line for line in PYTHON if "benchmarks" in line]
-EXPERIMENTS = [line for line in PYTHON if "experiments." in line]
+# Run by `tests/runs/test_plugin.py`, which has the plugins.
+PLUGINS = [line for line in PYTHON if "--plugin" in line]
+EXPERIMENTS = [x for x in PYTHON if "experiments." in x and x not in PLUGINS]
 TESTS = [line for line in PYTHON if "pytest" in line]
 # Run by `tests/testing/test_vectors.py`.
 VECTORS = "python -m afga_jax.testing.vectors OUT"
@@ -78,7 +80,7 @@ def test_commands_are_found():
     text = "`afga NAME` is a pattern\n\n    srun afga cifar --x\n"
     assert printed(text) == [["python", "-m", "experiments.cifar", "--x"]]
     assert len(EXPERIMENTS) > 10
-    assert {*BENCHMARKS, *EXPERIMENTS, *TESTS, VECTORS} == set(PYTHON)
+    assert {*BENCHMARKS, *EXPERIMENTS, *PLUGINS, *TESTS, VECTORS} == set(PYTHON)
     assert {"make demo", "make test", "make slow"} <= set(MAKE)
 
 

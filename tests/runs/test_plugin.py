@@ -45,9 +45,11 @@ def known():
 
 def test_all_that_it_registers_is_used_and_found_again(folder, capsys, monkeypatch):
     monkeypatch.setattr("afga_jax.runs.report.curves", lambda run, path: None)
-    asked = ["--algo=halved", "--dataset=blobs", "--topology=loop", "--scale=smoke"]
-    asked += ["--rounds=1", "--num_clusters=1", "--nocompile_cache", "--out=run"]
-    assert train("--plugin=my_plugin", *asked) == 0, capsys.readouterr().err
+    printed = test_guides.blocks(test_guides.OWN_WORK, "sh")[-1].split()
+    page = printed[printed.index("experiments.digits") + 1 :]
+    assert "--plugin=my_plugin" in page
+    asked = ["--scale=smoke", "--rounds=1", "--num_clusters=1", "--nocompile_cache"]
+    assert train(*page, *asked, "--out=run") == 0, capsys.readouterr().err
     config = record.read("run").config
     found = [config[name] for name in ("algo", "model", "dataset", "topology")]
     assert found == [NAMES[0], NAMES[1], NAMES[2], NAMES[3]]
