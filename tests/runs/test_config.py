@@ -69,7 +69,8 @@ def test_every_option_of_the_algorithms_is_a_field():
     missing = {one.name for one in dataclasses.fields(Options)} - {
         one.name for one in fields() if one.option
     }
-    assert missing <= {"aggregator", "server_optimizer", "client_steps"}
+    # Faults have fields of their own.
+    assert missing <= {"aggregator", "server_optimizer", "client_steps", "faults"}
 
 
 def test_bounds_of_options_are_not_repeated():
