@@ -253,8 +253,11 @@ def test_a_row_is_kept_until_its_last_reader(width):
 
 
 # Random options are in `tests/properties`, special graphs in `test_boxes`.
+QUICK = ("torus", "mix first", "unequal clusters", "some of all", "adam", "new mixing")
+
+
 @pytest.mark.variant
-@pytest.mark.parametrize("name", marked(CASES, FIRST))
+@pytest.mark.parametrize("name", marked(CASES, QUICK))
 def test_same_numbers_as_the_dense_engine(name, x64):
     """Different order of summation only: rounding, amplified by the adaptive step."""
     width = 1 if name == "ring" else 2
