@@ -37,7 +37,6 @@ def apply(
     """
     recipe, state = cycle.recipe, cycle.state
     num_clients = recipe.clustering.num_clients
-    sent = (ids < num_clients).sum(dtype=jnp.int32)
     left_out: PyTree = ()
     received = Received(ids, weights, deltas, memories)
     received = with_lies(cycle, received, _num_params(state))
@@ -79,10 +78,13 @@ def apply(
     diagnostics = {
         "delta_norm": optax.tree.norm(aggregate[:end]),
         "spread": trees.spread(weights, deltas[:, :end], aggregate[:end]),
-        "uploads": sent,
+        "uploads": real.sum(dtype=jnp.int32),
         "aggregation": aggregation,
         "contained": left_out,
     }
+    if recipe.contain:
+        # They were sent, though nobody uses them.
+        diagnostics["uploads"] += (left_out < num_clients).sum(dtype=jnp.int32)
     return new, diagnostics
 
 
