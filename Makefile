@@ -16,7 +16,8 @@ export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0
 # The papers' boxes, identities, the generated family, mixing, span engine, server step, and
 # one case on two devices; of many cases of one kind, the first.
 CHECK := tests/algorithms/test_reference.py tests/properties/test_identities.py \
-	tests/properties/test_generated.py tests/gossip tests/optimizers/test_server.py \
+	tests/properties/test_generated.py tests/gossip/test_mixing.py \
+	tests/gossip/test_topology.py tests/optimizers/test_server.py \
 	tests/rounds/test_span.py tests/training/test_two_devices.py
 
 check: install
