@@ -84,6 +84,7 @@ def test_the_result_is_as_that_of_fit(whole):
     assert "7 rounds, 2 seeds" in repr(whole)
 
 
+@pytest.mark.slow
 def test_one_seed_is_the_numbers_of_fit(tmp_path):
     mine = train(tmp_path / "run", seeds=[3], rounds=2)
     other = afga_jax.fit(build(), CLIENTS, key=jax.random.key(3), rounds=2)
