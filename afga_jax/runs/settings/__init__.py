@@ -99,7 +99,7 @@ def resolve(
             "no accelerator here, so --scale=small, a CPU in minutes; --scale=paper is "
             "the papers' size."
         )
-    rows = (*PAPERS, *SMALL, *TUNED, *_own_rows(), *SMOKE)
+    rows = (*PAPERS, *SMALL, *TUNED, *DEMO, *_own_rows(), *SMOKE)
     fill.rows(SETTING_OF, ["setting"])
     for name in _FIRST:
         fill.rows(rows, [name])
