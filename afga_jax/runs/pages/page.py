@@ -20,7 +20,7 @@ from afga_jax.runs.record import write_text
 
 # What could end the element, or a line of an older JavaScript; all else is ASCII.
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
-_PART = re.compile(r"\{\{(\w+)\}\}")
+_PART = re.compile(r"\{\{([\w.]+)\}\}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,19 +61,19 @@ def fill(name: str, content: Any) -> Page:
     """Fills a template.
 
     Args:
-      name: Name of the page, whose template and script are in `templates`.
+      name: Name of the template, which names the files of `templates` that go into it.
       content: Its data: dataclasses, dictionaries, lists and plain values. NaN and
         infinities become null.
     """
     templates = resources.files(__package__) / "templates"
-    read = lambda file: (templates / file).read_text("utf-8")  # noqa: E731
-    parts = {
-        "style": read("pages.css"),
-        "script": read("pages.js") + read(f"{name}.js"),
-        "data": as_json(content),
-    }
+
+    def part(file: str) -> str:
+        if file == "data":
+            return as_json(content)
+        return (templates / file).read_text("utf-8")
+
     # In one pass, so that data which look like a part's name stay data.
-    return Page(_PART.sub(lambda found: parts[found[1]], read(f"{name}.html")))
+    return Page(_PART.sub(lambda found: part(found[1]), part(f"{name}.html")))
 
 
 def as_json(content: Any) -> str:
