@@ -167,7 +167,13 @@ def timeline(
         arrive = int((np.asarray(one.cycles.upload) < participants.num_clients).sum())
         arrive = arrive if start.served else 0
         here = start._replace(holders=start.holders[own], uploads=start.uploads[own])
-        sent, passed_on = here.sent(arrive, costs.links.broadcast)
+        toll = one.cycle(0).toll
+        invited, away, lost = (
+            (arrive, 0, 0)
+            if toll is None
+            else (int(toll.invited), int(toll.away), int(toll.lost))
+        )
+        sent, passed_on = here.sent(invited, away, costs.links.broadcast)
         downloads, broadcasts = downloads + sent, broadcasts + passed_on.messages
         serial += passed_on.serial
         entries.append(costs._spent(uploads, downloads, broadcasts, gossip, serial))
@@ -175,7 +181,7 @@ def timeline(
             traffic = mixing.at(int(plan.round), step, one)
             gossip, serial = gossip + traffic.messages, serial + traffic.serial
             entries.append(costs._spent(uploads, downloads, broadcasts, gossip, serial))
-        uploads += arrive
+        uploads += arrive + (lost if start.served else 0)
         entries.append(costs._spent(uploads, downloads, broadcasts, gossip, serial))
     return entries
 

@@ -122,6 +122,19 @@ def test_messages_and_hours_are_those_of_plans_and_matrices(case):
         assert len(entries) == len(plan.clusters) * (SMALL["local_steps"] + 2)
 
 
+def test_moments_of_a_round_with_faults_add_up():
+    faults = afga_jax.Faults(client_dropout=0.4, upload_loss=0.4)
+    algorithm, costs = prices("afga", **SMALL, faults=faults)
+    plan = jax.tree.map(np.asarray, algorithm.plan(jax.random.key(3), 0))
+    toll = plan.cycle(0).toll
+    assert int(toll.lost) > 0
+    arrived = int(plan.cycles.upload_count.sum())
+    taken = {name: getattr(toll, name) for name in ("away", "invited", "lost")}
+    found = types.SimpleNamespace(uploads=arrived, faults=taken)
+    want = costs.per_round(found, 0, plan)
+    assert ledger.timeline(algorithm, costs, plan)[-1] == want
+
+
 def test_only_what_is_drawn_needs_the_plan():
     assert not any(prices(name, **SMALL)[1].needs_plan for name in ("afga", "pga"))
     _, costs = prices("hafed_active", num_clusters=3, **SMALL, adapted="per_step")
