@@ -1,6 +1,7 @@
 """`afga`: every experiment by its name, quickly listed, and named as it was started."""
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -63,8 +64,13 @@ def test_it_trains(name, tmp_path, capsys, monkeypatch):
     given = ["--scale=smoke", "--rounds=1", "--hidden=8", "--nocompile_cache"]
     code, output, errors = afga(capsys, name, *given, f"--out={tmp_path / 'run'}")
     assert code == 0, errors
-    assert output.splitlines()[-1].startswith("final ")
+    _, engine, first, *_, last = output.splitlines()
+    assert last.startswith("final ")
     assert record.read(tmp_path / "run").summary["finished"]
+    # Seconds are said once they were measured, none are predicted beside the engine.
+    assert " engine" in engine
+    assert not re.search(r"\d ?(s|ms|min|h)\b", engine)
+    assert re.search(r"^compiled in [\d.]+ s; [\d.]+ (s|ms) per round", first)
 
 
 @pytest.mark.parametrize("program", ["afga digits", "python -m experiments.digits"])
