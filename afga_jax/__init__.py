@@ -4,13 +4,16 @@ An algorithm is a recipe of a few choices: who takes part, how a client steps, w
 with whom, what the server makes of the uploaded deltas, and how it steps.
 """
 
+from afga_jax import algorithms, optimizers
 from afga_jax.algorithms import (
     ALGORITHMS,
+    Algorithm,
     FederatedAlgorithm,
     Options,
+    algorithm,
     build,
     compose,
-    defaults,
+    option,
 )
 from afga_jax.gossip import designed, kernels, mixing, robust, sequences, topology
 from afga_jax.gossip.kernels import gossip
@@ -55,6 +58,7 @@ __all__ = [
     "ALGORITHMS",
     "Aggregator",
     "AggregatorState",
+    "Algorithm",
     "Batch",
     "ClientData",
     "ClientMetrics",
@@ -72,6 +76,8 @@ __all__ = [
     "Task",
     "Trainer",
     "aggregators",
+    "algorithm",
+    "algorithms",
     "attacks",
     "availability",
     "average",
@@ -80,7 +86,6 @@ __all__ = [
     "compose",
     "compressors",
     "corrections",
-    "defaults",
     "designed",
     "evaluate",
     "evaluate_clients",
@@ -96,6 +101,8 @@ __all__ = [
     "ledger",
     "load",
     "mixing",
+    "optimizers",
+    "option",
     "over_seeds",
     "participation",
     "robust",

@@ -76,6 +76,12 @@ def integer(
         raise ValueError(f"{name} = {value}, but it must be <= {at_most}: lower it.")
 
 
+def boolean(name: str, value: Any) -> None:
+    """Refuses what is neither true nor false."""
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name} = {value!r}, but it must be true or false.")
+
+
 def choice(name: str, value: Any, options: Iterable[str]) -> None:
     """Refuses a name that is not among the options and suggests the nearest.
 

@@ -35,6 +35,17 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
 @pytest.fixture
+def registry():
+    """What a test registers is gone after it."""
+    from afga_jax import ALGORITHMS
+
+    before = dict(ALGORITHMS)
+    yield ALGORITHMS
+    ALGORITHMS.clear()
+    ALGORITHMS.update(before)
+
+
+@pytest.fixture
 def x64():
     """Run a test in double precision."""
     with jax.enable_x64(True):

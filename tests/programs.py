@@ -120,7 +120,8 @@ def program(algorithm, engine: str) -> tuple[str, list[np.ndarray]]:
             text = canonical(run.lower(key, state, clients, plan, schedule).as_text())
         state, info = run(key, state, clients, plan, schedule)
         infos.append(info)
-    kept = jax.tree.leaves(jax.device_get((state, infos)))
+    # Numbers such as learning rates are what it was given.
+    kept = jax.tree.leaves(jax.device_get((state.replace(numbers={}), infos)))
     return text, [np.asarray(x, np.float64) for x in kept]
 
 

@@ -126,7 +126,7 @@ def fednova(problem, rounds, *, local_lr, server_lr):
 @pytest.mark.usefixtures("registries", "x64")
 @pytest.mark.parametrize("clusters", [1, 3])
 def test_fednova_is_the_papers(clusters):
-    made = execute("guide/add-an-algorithm.md", only=2)["fednova"]
+    made = execute("guide/add-an-algorithm.md", only=3)["fednova"]
     numbers = {"local_lr": 0.3, "server_lr": 0.7}
     options = {"client_steps": STEPS, "participation": 0.6}
     labels = None if clusters == 1 else UNEQUAL
@@ -135,7 +135,7 @@ def test_fednova_is_the_papers(clusters):
 
 @pytest.mark.usefixtures("registries", "x64")
 def test_fednova_with_both_engines():
-    made = execute("guide/add-an-algorithm.md", only=2)["fednova"]
+    made = execute("guide/add-an-algorithm.md", only=3)["fednova"]
     after = {}
     for engine in ("dense", "span"):
         algorithm = afga_jax.build(
@@ -155,7 +155,7 @@ def test_fednova_with_both_engines():
 
 @pytest.mark.usefixtures("registries", "x64")
 def test_fednova_with_equal_steps_is_fedavg():
-    made = execute("guide/add-an-algorithm.md", only=2)["fednova"]
+    made = execute("guide/add-an-algorithm.md", only=3)["fednova"]
     options = {"num_clients": 9, "active": 4, "local_steps": 3, "weighting": "size"}
     data, after = toy.clients(9, sizes=SIZES), []
     for algorithm, more in ((made, {"client_steps": [3] * 9}), ("fedavg", {})):
@@ -166,7 +166,7 @@ def test_fednova_with_equal_steps_is_fedavg():
 
 @pytest.mark.usefixtures("registries")
 def test_fednova_refuses_mixing():
-    made = execute("guide/add-an-algorithm.md", only=2)["fednova"]
+    made = execute("guide/add-an-algorithm.md", only=3)["fednova"]
     with pytest.raises(ValueError, match=r"topology sets mixing.*'none'"):
         afga_jax.build(made, toy.logistic(), num_clients=9, topology="ring")
 

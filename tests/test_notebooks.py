@@ -129,7 +129,7 @@ def test_colab_follows_the_package(name):
 
 def test_own_algorithm_takes_fifteen_lines():
     cells = [source(cell) for cell in code("04_write_your_own_algorithm")]
-    (own,) = [cell for cell in cells if cell.startswith("@afga_jax.defaults")]
+    (own,) = [cell for cell in cells if cell.startswith("@afga_jax.algorithm")]
     assert len(own.splitlines()) <= 15
     (statement,) = ast.parse(own).body
     assert isinstance(statement, ast.FunctionDef)

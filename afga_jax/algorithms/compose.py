@@ -19,6 +19,7 @@ from afga_jax.optimizers.corrections import Correction
 from afga_jax.population import sampling
 from afga_jax.population.clustering import Clustering
 from afga_jax.recipe import Recipe
+from afga_jax.typing import Array
 
 _COMPUTE: dict[str, Callable[..., sampling.Participation]] = {
     "fixed": sampling.fixed,
@@ -32,6 +33,7 @@ def compose(
     options: Options,
     *,
     compute: str | sampling.Participation,
+    probability: Array | float = 0.5,
     server: optax.GradientTransformation | None,
     aggregator: Aggregator | None = None,
     topology: Any = "none",
@@ -49,6 +51,7 @@ def compose(
       options: What the user chose.
       compute: Who takes a gradient: `fixed`, `resampled`, `everyone` or `bernoulli`, or
         a participation of your own, which then also says who uploads.
+      probability: With which a client computes at a step, for `bernoulli`.
       server: The server's optimizer, which is given the pseudo-gradient −Δ: any of
         optax's; None: there is no server.
       aggregator: How uploaded deltas become one; None: their weighted mean.
@@ -66,7 +69,7 @@ def compose(
         checks.choice("compute", compute, _COMPUTE)
     clusters = options.clusters()
     adapted = options.adapted or adapted
-    if options.resample is not None and compute in ("fixed", "resampled"):
+    if compute in ("fixed", "resampled") and options.resample is not None:
         compute = "resampled" if options.resample else "fixed"
     if adapted == "per_round":
         compute = "fixed"
@@ -83,7 +86,7 @@ def compose(
     mixes = _mixing(options, clusters, topology, adapted)
     recipe = Recipe(
         clustering=clusters,
-        participation=_participation(options, clusters, compute, chosen),
+        participation=_participation(options, clusters, compute, probability, chosen),
         order=sampling.together(clusters.num_clusters),
         optimizer=_local(options, optimizer),
         correction=correction or corrections.none(),
@@ -125,14 +128,13 @@ def _participation(
     options: Options,
     clusters: Clustering,
     compute: str | sampling.Participation,
+    probability: Array | float,
     chosen: np.ndarray,
 ) -> sampling.Participation:
     if callable(compute):
         drawn = compute
     else:
-        more = {}
-        if compute == "bernoulli":
-            more = {"probability": options.active_prob}
+        more = {"probability": probability} if compute == "bernoulli" else {}
         drawn = _COMPUTE[compute](clusters, chosen, options.local_steps, **more)
     if options.client_steps is None:
         return drawn

@@ -5,14 +5,14 @@ compute N gradients per step where AFGA computes M.
 """
 
 from afga_jax.algorithms.compose import compose
-from afga_jax.algorithms.options import Options
-from afga_jax.algorithms.registry import defaults
+from afga_jax.algorithms.options import Options, option
+from afga_jax.algorithms.registry import algorithm
 from afga_jax.gossip.mixing import PeriodicAverage
 from afga_jax.optimizers import client
 from afga_jax.recipe import Recipe
 
 
-@defaults(local_lr=0.1)
+@algorithm(local_lr=0.1)
 def dsgd(options: Options) -> Recipe:
     """Decentralised SGD, x ← W(x − ηg).
 
@@ -21,7 +21,10 @@ def dsgd(options: Options) -> Recipe:
     return _serverless(options)
 
 
-@defaults(uses=("b3",), local_lr=0.001)
+@algorithm(
+    local_lr=0.001,
+    b3=option(0.0, at_least=0, below=1, help="β₃, decay of the maximum."),
+)
 def dadam(options: Options) -> Recipe:
     """DAdam, x ← Wx − η·m/√v̂. Reference: Nazari et al., 2019.
 
@@ -32,7 +35,7 @@ def dadam(options: Options) -> Recipe:
     return _serverless(options, optimizer=optimizer, mix_first=True)
 
 
-@defaults(local_lr=0.001)
+@algorithm(local_lr=0.001)
 def damsgrad(options: Options) -> Recipe:
     """D-AMSGrad, which also mixes the second moment. Reference: Chen et al., 2021.
 
@@ -43,7 +46,12 @@ def damsgrad(options: Options) -> Recipe:
     return _serverless(options, optimizer=optimizer, mix_first=True)
 
 
-@defaults(uses=("pga_period",), local_lr=0.1)
+@algorithm(
+    local_lr=0.1,
+    pga_period=option(
+        None, kind=int, help="H, steps between exact averages; None: `local_steps`."
+    ),
+)
 def pga(options: Options) -> Recipe:
     """Gossip SGD with periodic global averaging. Reference: Chen et al., 2021.
 

@@ -5,53 +5,53 @@ Each function returns a `Recipe`; see `afga_jax.algorithms.build` for the option
 
 from afga_jax.algorithms.compose import compose
 from afga_jax.algorithms.options import Options
-from afga_jax.algorithms.registry import defaults
+from afga_jax.algorithms.registry import algorithm
 from afga_jax.optimizers import server
 from afga_jax.population.clustering import single
 from afga_jax.recipe import Recipe
 
 
-@defaults(local_lr=0.1, server_lr=1.0)
+@algorithm(local_lr=0.1, server_lr=1.0)
 def fedavg(options: Options) -> Recipe:
     """FedAvg: x += η·Δ. Reference: McMahan et al., 2017."""
     return compose(options, compute="fixed", server=server.average(options.server_lr))
 
 
-@defaults(local_lr=1.0, server_lr=0.01)
+@algorithm(local_lr=1.0, server_lr=0.01)
 def fedamsgrad(options: Options) -> Recipe:
     """FedAMSGrad: AMSGrad on the server. Reference: Wang, Lin and Chen, 2022."""
     return compose(options, compute="fixed", server=amsgrad_server(options))
 
 
-@defaults(local_lr=1.0, server_lr=0.01)
+@algorithm(local_lr=1.0, server_lr=0.01)
 def fedams(options: Options) -> Recipe:
     """FedAMS: AMSGrad with max(v̂, v, ε). Reference: Wang, Lin and Chen, 2022."""
     optimizer = server.fedams(options.server_lr, options.b1, options.b2, options.eps)
     return compose(options, compute="fixed", server=optimizer)
 
 
-@defaults(local_lr=1.0, server_lr=0.01)
+@algorithm(local_lr=1.0, server_lr=0.01)
 def fedadam(options: Options) -> Recipe:
     """FedAdam. Reference: Reddi et al., 2020."""
     optimizer = server.fedadam(options.server_lr, options.b1, options.b2, options.eps)
     return compose(options, compute="fixed", server=optimizer)
 
 
-@defaults(local_lr=1.0, server_lr=0.01)
+@algorithm(local_lr=1.0, server_lr=0.01)
 def fedyogi(options: Options) -> Recipe:
     """FedYogi. Reference: Reddi et al., 2020."""
     optimizer = server.fedyogi(options.server_lr, options.b1, options.b2, options.eps)
     return compose(options, compute="fixed", server=optimizer)
 
 
-@defaults(local_lr=1.0, server_lr=0.01, b1=0.0)
+@algorithm(local_lr=1.0, server_lr=0.01, b1=0.0)
 def fedadagrad(options: Options) -> Recipe:
     """FedAdagrad. Reference: Reddi et al., 2020."""
     optimizer = server.fedadagrad(options.server_lr, options.b1, options.eps)
     return compose(options, compute="fixed", server=optimizer)
 
 
-@defaults(local_lr=0.1, server_lr=1.0)
+@algorithm(local_lr=0.1, server_lr=1.0)
 def sgd(options: Options) -> Recipe:
     """Centralised SGD: one client holds all data; FedCluster's reference line."""
     alone = options.replace(
@@ -62,7 +62,7 @@ def sgd(options: Options) -> Recipe:
         client_steps=None,
         topology="none",
     )
-    return fedavg(alone)._replace(pooled=True)
+    return fedavg.recipe(alone)._replace(pooled=True)
 
 
 def amsgrad_server(options: Options):

@@ -1,9 +1,9 @@
-"""What can be chosen when an algorithm is built; the same names for every algorithm."""
+"""What can be chosen when an algorithm is built: for every algorithm, and its own."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import optax
@@ -18,26 +18,89 @@ from afga_jax.population import clustering as clusterings
 from afga_jax.population.clustering import Clustering
 from afga_jax.population.faults import Faults
 
-
-def _number(default: float, **bounds) -> Any:
-    return field(default=default, metadata={"number": True, **bounds})
-
-
-def _whole(default: Any, **bounds) -> Any:
-    return field(default=default, metadata={"whole": True, **bounds})
+#: How a field may be bounded, as `checks.number` and `checks.integer` take it.
+BOUNDS = ("above", "at_least", "below", "at_most", "fix")
+_KINDS = (float, bool, int, str)  # a bool is an int, too
 
 
-def _one_of(default: Any, *options: str) -> Any:
-    return field(default=default, metadata={"options": options})
+def option(
+    default: Any,
+    *,
+    above: float | None = None,
+    at_least: float | None = None,
+    below: float | None = None,
+    at_most: float | None = None,
+    fix: str = "",
+    choices: Sequence[str] = (),
+    kind: type | None = None,
+    per_client: bool = False,
+    traced: bool | None = None,
+    algorithm: bool = False,
+    help: str = "",
+) -> Any:
+    """An option of an algorithm's own, for `afga_jax.algorithm`.
+
+    It is checked when the algorithm is built. Plain ones (numbers, words, true or
+    false) are also flags of the commands and part of a run's record.
+
+    Args:
+      default: Its value where the user gives none; None: the recipe decides.
+      above: A number must be larger.
+      at_least: A number must be as large; whole numbers are at least 1 if this is not
+        given.
+      below: A number must be smaller.
+      at_most: A number must not be larger.
+      fix: What an error suggests, a few words.
+      choices: The words that it may be; empty: any.
+      kind: `float`, `int`, `bool` or `str`; None: the default's. What has none of these
+        kinds is not checked and has no flag.
+      per_client: Whether a number may be an array with one for each client, `[N]`.
+      traced: Whether another value does not compile again, and schedules are allowed.
+        None: all `float` are. False, where it decides a shape or who takes part.
+      algorithm: Whether it names another algorithm, whose own options are then options
+        of this one as well.
+      help: What it is, one sentence.
+
+    >>> share = option(0.1, above=0, at_most=1, help="Share of the numbers sent.")
+    >>> share.default, share.metadata["kind"], share.metadata["traced"]
+    (0.1, <class 'float'>, True)
+    """
+    if type(default).__hash__ is None:
+        raise ValueError(
+            f"default = {default!r}, but what a default is must not change: take a "
+            "tuple, or None."
+        )
+    if kind is None:
+        kind = next((one for one in _KINDS if isinstance(default, one)), None)
+    limits = {"above": above, "at_least": at_least, "below": below, "at_most": at_most}
+    about: dict[str, Any] = {k: v for k, v in limits.items() if v is not None}
+    about |= {"fix": fix} if fix else {}
+    about |= {"choices": tuple(choices)} if choices else {}
+    about |= {"kind": kind, "traced": kind is float if traced is None else traced}
+    about |= {"per_client": per_client, "algorithm": algorithm, "help": help}
+    return field(default=default, metadata=about)
+
+
+def _number(default: float, **about) -> Any:
+    return field(default=default, metadata={"kind": float, "traced": True, **about})
+
+
+def _whole(default: Any, **about) -> Any:
+    return field(default=default, metadata={"kind": int, **about})
+
+
+def _one_of(default: Any, *choices: str) -> Any:
+    return field(default=default, metadata={"kind": str, "choices": choices})
 
 
 @dataclass(frozen=True)
 class Options:
-    """Choices with a default; None means that the algorithm decides.
+    """Choices with a default that every algorithm has; None: the algorithm decides.
 
     Numbers may also be schedules, functions of the round. They are traced: another
     value does not compile again. Those of a client's step (`local_lr`, `momentum`,
-    `weight_decay`, `mu`) may be arrays with one number for each client, `[N]`.
+    `weight_decay`) may be arrays with one number for each client, `[N]`. What belongs
+    to one algorithm is declared with it (`afga_jax.algorithm`) and stands beside these.
 
     Attributes:
       num_clients: N, the number of clients.
@@ -59,10 +122,6 @@ class Options:
         of the step, or `per_round` over those of the round.
       mixing_order: `after` the step, W(x + step), or `before`, Wx + step.
       mix_every: q: clients mix only after every q-th local step.
-      active_prob: p_c, the probability with which a client computes in HA-Fed's
-        partial-active variant.
-      pga_period: H, the number of steps from one exact average of PGA to the next;
-        None: `local_steps`.
       local_optimizer: `sgd`, `momentum`, `adam`, an optax transformation, or a function
         from the learning rate to one.
       local_lr: η_l, the clients' learning rate.
@@ -90,14 +149,9 @@ class Options:
       eps: ε of an adaptive server (τ of FedAdam and its like).
       b1: β₁, decay of the first moment.
       b2: β₂, decay of the second moment.
-      b3: β₃ of DAdam, decay of the maximum.
-      mu: μ of FedProx, the weight of its proximal term.
-      feddyn_alpha: α of FedDyn, the weight of its regularisation.
       weighting: How uploads are weighted: `uniform` or by data `size`.
       cluster_weighting: How clusters are weighted: `uniform` or by number of clients,
         `size`.
-      inner: The algorithm inside FedCluster's cycle.
-      shuffle: Whether FedCluster takes its clusters in a new order in each round.
       full_batch: Whether a local step sees the client's whole data.
       faults: Which clients, links and uploads fail, `afga_jax.Faults`; None: nothing
         does.
@@ -105,19 +159,19 @@ class Options:
 
     num_clients: int = _whole(dataclasses.MISSING)
     active: int | None = _whole(None, fix="sample at least one client")
-    participation: float = field(default=0.1, metadata={"above": 0, "at_most": 1})
+    participation: float = field(
+        default=0.1, metadata={"kind": float, "above": 0, "at_most": 1}
+    )
     num_clusters: int = _whole(1)
     clustering: str | Sequence | Clustering = "equal"
     clustering_seed: int = _whole(0, at_least=0, at_most=2**31 - 1)
     local_steps: int = _whole(24, at_most=MAX_STEPS, fix="take at least one local step")
     client_steps: Sequence[int] | None = None
-    resample: bool | None = None
+    resample: bool | None = field(default=None, metadata={"kind": bool})
     topology: Any = None
     adapted: str | None = _one_of(None, "per_step", "per_round")
     mixing_order: str | None = _one_of(None, "after", "before")
     mix_every: int = _whole(1)
-    active_prob: float = _number(0.5, above=0, at_most=1)
-    pga_period: int | None = _whole(None)
     local_optimizer: Any = None
     local_lr: float = _number(0.1, per_client=True, at_least=0)
     momentum: float = _number(0.5, per_client=True, at_least=0, below=1)
@@ -126,31 +180,28 @@ class Options:
     aggregator: Aggregator | None = None
     attack: Attack | None = None
     gossip_defence: Defence | None = None
-    contain: bool | None = None
-    dp_clip: float | None = field(default=None, metadata={"above": 0})
-    dp_noise: float | None = field(default=None, metadata={"above": 0})
+    contain: bool | None = field(default=None, metadata={"kind": bool})
+    dp_clip: float | None = field(default=None, metadata={"kind": float, "above": 0})
+    dp_noise: float | None = field(default=None, metadata={"kind": float, "above": 0})
     compress_uploads: Compressor | None = None
     compress_gossip: Compressor | None = None
-    gossip_step: float | None = field(default=None, metadata={"above": 0, "at_most": 1})
+    gossip_step: float | None = field(
+        default=None, metadata={"kind": float, "above": 0, "at_most": 1}
+    )
     server_lr: float = _number(1.0, at_least=0)
     eps: float = _number(1e-8, above=0, fix="the papers sweep 1e-10 ... 1e-4")
     b1: float = _number(0.9, at_least=0, below=1)
     b2: float = _number(0.99, at_least=0, below=1)
-    b3: float = _number(0.0, at_least=0, below=1)
-    mu: float = _number(0.01, per_client=True, at_least=0, fix="0 is FedAvg")
-    feddyn_alpha: float = _number(0.01, above=0, fix="its limit is FedAvg")
     weighting: str | None = _one_of(None, "uniform", "size")
     cluster_weighting: str = _one_of("uniform", "uniform", "size")
-    inner: str | Callable = "fedavg"
-    shuffle: bool = True
-    full_batch: bool = False
+    full_batch: bool = field(default=False, metadata={"kind": bool})
     faults: Faults | None = None
 
     def __post_init__(self):
-        for option in dataclasses.fields(self):
-            value, about = getattr(self, option.name), dict(option.metadata)
-            _check_shape(self, option.name, value, about.pop("per_client", False))
-            _check(option.name, value, about)
+        for known in dataclasses.fields(self):
+            value = getattr(self, known.name)
+            _check_shape(self.num_clients, known, value)
+            _check(known, value)
         if self.client_steps is not None:
             _check_client_steps(self)
         if not isinstance(self.faults, Faults | None):
@@ -159,7 +210,12 @@ class Options:
                 "example afga_jax.Faults(link_failure=0.1)."
             )
 
-    def replace(self, **changes: Any) -> "Options":
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """An option of an algorithm's own."""
+
+    def replace(self, **changes: Any) -> Self:
         """A copy with other values."""
         return dataclasses.replace(self, **changes)
 
@@ -214,45 +270,66 @@ class Options:
         return chosen
 
 
-NUMBERS = tuple(
-    option.name
-    for option in dataclasses.fields(Options)
-    if option.metadata.get("number")
-)
+COMMON = tuple(known.name for known in dataclasses.fields(Options))
 
 
-def make_options(defaults: dict[str, Any], given: dict[str, Any]) -> Options:
-    """Options from an algorithm's defaults and a user's choices."""
-    known = [option.name for option in dataclasses.fields(Options)]
-    checks.names(given, known, "option")
-    return Options(**{**defaults, **given})
+def numbers(options: Options | type[Options]) -> tuple[str, ...]:
+    """Names of the traced numbers among the options."""
+    known = dataclasses.fields(options)
+    return tuple(one.name for one in known if one.metadata.get("traced"))
 
 
-def _check(name: str, value: Any, metadata: dict[str, Any]) -> None:
-    metadata.pop("number", None)
-    if metadata.pop("whole", False):
-        if value is not None:
-            checks.integer(name, value, **metadata)
-    elif "options" in metadata:
-        if value is not None:
-            checks.choice(name, value, metadata["options"])
-    elif metadata:
-        checks.number(name, value, **metadata)
+def options_class(name: str, own: Mapping[str, dataclasses.Field]) -> type[Options]:
+    """`Options` with further ones.
+
+    Args:
+      name: The algorithm's name.
+      own: Declarations by name, from `option`.
+    """
+    if not own:
+        return Options
+    declared = [
+        (key, Any, field(default=one.default, metadata=one.metadata))
+        for key, one in own.items()
+    ]
+    return dataclasses.make_dataclass(
+        f"{name}_options", declared, bases=(Options,), frozen=True
+    )
 
 
-def _check_shape(options: Options, name: str, value: Any, per_client: bool) -> None:
-    """A number may be an array only if it is a client's, and then one for each."""
-    if name not in NUMBERS or callable(value) or not np.ndim(value):
+def _check(known: dataclasses.Field, value: Any) -> None:
+    name, kind = known.name, known.metadata.get("kind")
+    bounds = {key: known.metadata[key] for key in BOUNDS if key in known.metadata}
+    if kind is None or (value is None and known.default is None):
         return
-    if not per_client:
+    if kind is int:
+        checks.integer(name, value, **bounds)
+    elif kind is float:
+        if value is None or isinstance(value, str | bool):
+            raise ValueError(f"{name} = {value!r}, but it must be a number.")
+        checks.number(name, value, **bounds)
+    elif kind is bool:
+        checks.boolean(name, value)
+    elif "choices" in known.metadata:
+        checks.choice(name, value, known.metadata["choices"])
+    elif not (isinstance(value, str) or known.metadata.get("algorithm")):
+        raise ValueError(f"{name} = {value!r}, but it must be a word.")
+
+
+def _check_shape(num_clients: int, known: dataclasses.Field, value: Any) -> None:
+    """A number may be an array only if it is a client's, and then one for each."""
+    name = known.name
+    if not known.metadata.get("traced") or callable(value) or not np.ndim(value):
+        return
+    if not known.metadata.get("per_client"):
         raise ValueError(
             f"{name} has shape {np.shape(value)}, but it is one number for all: only "
             "numbers of a client's step, such as local_lr, may be given for each."
         )
-    if np.shape(value) != (options.num_clients,):
+    if np.shape(value) != (num_clients,):
         raise ValueError(
-            f"{name} has shape {np.shape(value)}, but num_clients = "
-            f"{options.num_clients}: give one number, or one for each client."
+            f"{name} has shape {np.shape(value)}, but num_clients = {num_clients}: "
+            "give one number, or one for each client."
         )
 
 

@@ -1,111 +1,318 @@
-"""The algorithms by name, and what is known of each beside its recipe."""
+"""The algorithms by name: how one is declared, looked up and built."""
 
+import contextlib
+import dataclasses
+import difflib
 import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from afga_jax import checks
-from afga_jax.algorithms.options import Options, make_options
+from afga_jax.algorithms import signatures
+from afga_jax.algorithms.assemble import FederatedAlgorithm, assemble
+from afga_jax.algorithms.options import COMMON, Options, option, options_class
 from afga_jax.recipe import Recipe
+from afga_jax.typing import ClientData, Task, check_task
 
-Algorithm = Callable[[Options], Recipe]
+RecipeFunction = Callable[[Options], Recipe]
 
-#: Every algorithm by name; a function from `Options` to a `Recipe`. Add your own.
-ALGORITHMS: dict[str, Algorithm] = {}
+#: Every algorithm by name; `algorithm` adds your own.
+ALGORITHMS: dict[str, "Algorithm"] = {}
 
 # Servers by the number of vectors that they remember: none; m and v; m, v and v̂.
 _SERVERS = {0: "average", 2: "adam", 3: "amsgrad"}
 #: How a method steps; those of one family share published rates and ε.
 FAMILIES = (*_SERVERS.values(), "gossip", "adaptive_gossip")
 
+_TAKEN = ("algorithm", "data", "key", "task")
+# As near to the name of a common option as this, a new name is taken for a mistake.
+_NEAR = 0.85
 
-class Traits(NamedTuple):
-    """What an algorithm is declared to be, beside its recipe and its options.
+
+class Algorithm:
+    """An algorithm before it is built: call it with a task, as `build` does.
+
+    Its signature and its docstring name the options that it uses. It accepts those of
+    all algorithms that it does not use, so that several can be given the same.
 
     Attributes:
+      recipe: Function from options to the recipe, as it was written.
+      defaults: What it sets the common options to.
+      own: The options of its own, from `option`, by name.
       like: The algorithm that it is a variant of, whose published rates it shares.
       theory: The paper whose convergence conditions apply to it, `afga` or `hafed`.
-      uses: Options that change this algorithm and not every other one.
     """
 
-    like: str | None = None
-    theory: str | None = None
-    uses: tuple[str, ...] = ()
+    def __init__(
+        self,
+        recipe: RecipeFunction,
+        defaults: Mapping[str, Any],
+        own: Mapping[str, dataclasses.Field],
+        *,
+        like: str | None = None,
+        theory: str | None = None,
+    ):
+        functools.update_wrapper(self, recipe, assigned=("__module__", "__qualname__"))
+        self.__name__ = getattr(recipe, "__name__", type(recipe).__name__)
+        self.recipe, self.defaults, self.own = recipe, dict(defaults), dict(own)
+        self.like, self.theory = like, theory
+
+    def __call__(
+        self,
+        task: Task,
+        *,
+        num_clients: int | None = None,
+        data: ClientData | None = None,
+        **options: Any,
+    ) -> FederatedAlgorithm:
+        if isinstance(task, Options):
+            raise ValueError(
+                f"{self.__name__} is given options in place of a task: its recipe is "
+                f"{self.__name__}.recipe(options)."
+            )
+        check_task(task)
+        given = {"num_clients": _population(num_clients, data), **options}
+        _check_rate_is_used(given)
+        return assemble(self.recipe, self.options(**given), task, self.__name__)
+
+    def __repr__(self) -> str:
+        return f"<algorithm {self.__name__}>"
+
+    def options(self, **given: Any) -> Options:
+        """Options from its defaults and a user's choices, which are checked."""
+        own = self.own_options(given)
+        self._check_names(given, own)
+        return options_class(self.__name__, own)(**{**self.defaults, **given})
+
+    def own_options(self, given: Mapping[str, Any]) -> dict[str, dataclasses.Field]:
+        """The options of its own and of algorithms that it is built around, by name.
+
+        Args:
+          given: A user's choices, among them which algorithm that is.
+        """
+        inside: dict[str, dataclasses.Field] = {}
+        for name, known in self.own.items():
+            if known.metadata["algorithm"]:
+                rest = {key: value for key, value in given.items() if key != name}
+                around = lookup(given.get(name, known.default), name)
+                inside |= around.own_options(rest)
+        return inside | self.own
+
+    @functools.cached_property
+    def family(self) -> str | None:
+        """How it steps, one of `FAMILIES`, read off the recipe with its own defaults.
+
+        A server that remembers nothing averages, one with two moments is of Adam's kind
+        (ε beside the root), one with their maximum too of AMSGrad's (ε inside). Without
+        a server it is gossip, adaptive where the clients remember something. None: no
+        such server is known.
+
+        >>> lookup("afga").family, lookup("fedyogi").family, lookup("dsgd").family
+        ('amsgrad', 'adam', 'gossip')
+        """
+        try:
+            recipe = self.recipe(self.options(num_clients=signatures.CLIENTS))
+        except ValueError:  # its defaults are for another number of clients
+            return None
+        step = recipe.optimizer if recipe.server is None else recipe.server
+        state = jax.eval_shape(step.init, jnp.zeros(1))
+        vectors = sum(leaf.ndim > 0 for leaf in jax.tree.leaves(state))
+        if recipe.server is None:
+            return "adaptive_gossip" if vectors else "gossip"
+        return _SERVERS.get(vectors)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return signatures.signature(self.recipe, self._variants())
+
+    @property
+    def __doc__(self) -> str:  # type: ignore[override]
+        return signatures.docstring(self.recipe, self._variants())
+
+    def _variants(self) -> list[Options]:
+        """Options with which the recipe reads all that it may."""
+        choices: list[dict[str, Any]] = [{}, *signatures.CHOICES]
+        for name, known in self.own.items():
+            if known.metadata["algorithm"]:
+                choices += [{name: other} for other in ALGORITHMS]
+        found = []
+        for choice in choices:
+            # Defaults may be for another number of clients.
+            with contextlib.suppress(ValueError):
+                found.append(self.options(num_clients=signatures.CLIENTS, **choice))
+        return found
+
+    def _check_names(self, given: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+        known = (*COMMON, *own)
+        for name in given:
+            if name not in known and (owners := owners_of(name)):
+                raise ValueError(
+                    f"{name} = {given[name]!r}, but {self.__name__} has no such "
+                    f"option, it is {' and '.join(owners)}'s: leave it out."
+                )
+        checks.names(given, known, "option")
 
 
-def defaults(
-    *,
-    like: str | None = None,
-    theory: str | None = None,
-    uses: tuple[str, ...] = (),
-    **values: Any,
-) -> Callable[[Algorithm], Algorithm]:
-    """Registers an algorithm under its function's name, with its own default options.
+def algorithm(
+    *, like: str | None = None, theory: str | None = None, **values: Any
+) -> Callable[[RecipeFunction], Algorithm]:
+    """Registers an algorithm under its function's name.
+
+    The function is given `Options` and returns a `Recipe`; see `afga_jax.compose`.
 
     Args:
-      like: The algorithm that it is a variant of, if any; see `Traits`.
+      like: The algorithm that it is a variant of, if any, whose published rates it
+        shares.
       theory: The paper whose convergence conditions apply to it, if any.
-      uses: Options that change this algorithm and not every other one.
-      **values: Its own defaults, by the names of `Options`.
+      **values: By the names of `Options`, its own defaults. Any other name declares an
+        option of its own: its default, or what `afga_jax.option` makes of it, bounds
+        and a sentence for people. One that another algorithm has is the same option
+        with another default.
 
-    >>> @defaults(local_lr=0.5)
+    Returns:
+      The algorithm, which is called with a task, as `build` does.
+
+    >>> @algorithm(local_lr=0.5, share=option(0.1, above=0, at_most=1))
     ... def mine(options):
-    ...     return lookup("fedavg")(options)
+    ...     return lookup("fedavg").recipe(options)
+    >>> mine.options(num_clients=10).share
+    0.1
+    >>> mine.options(num_clients=10, share=2.0)
+    Traceback (most recent call last):
+    ...
+    ValueError: share = 2.0, but it must be > 0 and <= 1.
     >>> ALGORITHMS.pop("mine").defaults
     {'local_lr': 0.5}
     """
 
-    def register(function: Algorithm) -> Algorithm:
-        setattr(function, "defaults", values)  # noqa: B010
-        setattr(function, "traits", Traits(like, theory, uses))  # noqa: B010
-        ALGORITHMS[function.__name__] = function
-        return function
+    def register(function: RecipeFunction) -> Algorithm:
+        name = function.__name__
+        own = {
+            key: _declaration(name, key, value)
+            for key, value in values.items()
+            if key not in COMMON
+        }
+        defaults = {key: value for key, value in values.items() if key in COMMON}
+        ALGORITHMS[name] = Algorithm(function, defaults, own, like=like, theory=theory)
+        return ALGORITHMS[name]
 
     return register
 
 
-def lookup(algorithm: str | Algorithm) -> Algorithm:
-    """The function behind a name; a function is returned as it is."""
-    if callable(algorithm):
+def build(
+    algorithm: str | Algorithm | RecipeFunction,
+    task: Task,
+    *,
+    num_clients: int | None = None,
+    data: ClientData | None = None,
+    **options: Any,
+) -> FederatedAlgorithm:
+    """Builds an algorithm; all that is wrong with the options is said here.
+
+    Args:
+      algorithm: A name of `ALGORITHMS`, or a function from `Options` to a `Recipe`.
+      task: The loss to minimise.
+      num_clients: N, the number of clients; None: that of the data.
+      data: The clients' data, for their number alone; not kept.
+      **options: Everything else that can be chosen; see `Options`, and the algorithm's
+        own in its signature.
+
+    Returns:
+      Pure functions; `jax.jit` them, or use `afga_jax.fit`.
+    """
+    return lookup(algorithm)(task, num_clients=num_clients, data=data, **options)
+
+
+def lookup(
+    algorithm: str | Algorithm | RecipeFunction, name: str = "algorithm"
+) -> Algorithm:
+    """The algorithm behind a name or a function.
+
+    Args:
+      algorithm: A name of `ALGORITHMS`, an algorithm, or a function from options to a
+        recipe, which then has neither defaults nor options of its own.
+      name: What an error calls it.
+    """
+    if isinstance(algorithm, Algorithm):
         return algorithm
-    checks.choice("algorithm", algorithm, ALGORITHMS)
+    if callable(algorithm):
+        return Algorithm(algorithm, {}, {})
+    checks.choice(name, algorithm, ALGORITHMS)
     return ALGORITHMS[algorithm]
 
 
-def traits(algorithm: str | Algorithm) -> Traits:
-    """What an algorithm is declared to be."""
-    return getattr(lookup(algorithm), "traits", Traits())
+def own_options() -> dict[str, dataclasses.Field]:
+    """The algorithms' own options by name, as declared by the first that has each."""
+    found: dict[str, dataclasses.Field] = {}
+    for known in ALGORITHMS.values():
+        found = known.own | found
+    return found
 
 
-def family(algorithm: str | Algorithm) -> str | None:
-    """How a method steps, one of `FAMILIES`, read off the recipe with its own defaults.
-
-    A server that remembers nothing averages, one with two moments is of Adam's kind (ε
-    beside the root), one with their maximum too of AMSGrad's (ε inside). Without a
-    server it is gossip, adaptive where the clients remember something.
-
-    Returns:
-      The family; None: no such server is known.
-
-    >>> family("afga"), family("fedyogi"), family("dsgd")
-    ('amsgrad', 'adam', 'gossip')
-    """
-    return _family(lookup(algorithm))
+def owners_of(option: str) -> list[str]:
+    """Names of the algorithms that have an option of their own of this name."""
+    return [name for name, known in ALGORITHMS.items() if option in known.own]
 
 
-@functools.cache
-def _family(algorithm: Algorithm) -> str | None:
-    try:
-        own = getattr(algorithm, "defaults", {})
-        recipe = algorithm(make_options(own, {"num_clients": 100}))
-    except ValueError:  # its defaults are for another number of clients
-        return None
-    step = recipe.optimizer if recipe.server is None else recipe.server
-    state = jax.eval_shape(step.init, jnp.zeros(1))
-    vectors = sum(leaf.ndim > 0 for leaf in jax.tree.leaves(state))
-    if recipe.server is None:
-        return "adaptive_gossip" if vectors else "gossip"
-    return _SERVERS.get(vectors)
+def _declaration(algorithm: str, name: str, value: Any) -> dataclasses.Field:
+    """An algorithm's own option, as it was declared or from its default."""
+    plain = not isinstance(value, dataclasses.Field)
+    if name in _TAKEN or hasattr(Options, name):
+        raise ValueError(f"{algorithm} cannot have an option {name!r}: rename it.")
+    near = difflib.get_close_matches(name, COMMON, n=1, cutoff=_NEAR)
+    if plain and near:
+        raise ValueError(
+            f"{algorithm} sets {name!r}; did you mean {near[0]!r}? Otherwise declare "
+            f"it: {name}=afga_jax.option({value!r})."
+        )
+    others = [
+        known.own[name]
+        for other, known in ALGORITHMS.items()
+        if other != algorithm and name in known.own
+    ]
+    if plain and others:
+        return dataclasses.field(default=value, metadata=others[0].metadata)
+    declared = option(value) if plain else value
+    if any(_differ(declared, other) for other in others):
+        owner = owners_of(name)[0]
+        raise ValueError(
+            f"{algorithm} declares {name!r} otherwise than {owner} does: rename it, or "
+            f"give its default alone, which makes it {owner}'s."
+        )
+    return declared
+
+
+def _differ(first: dataclasses.Field, second: dataclasses.Field) -> bool:
+    """Whether two options that a flag sets are not of one kind with the same bounds."""
+    return {**first.metadata, "help": ""} != {**second.metadata, "help": ""}
+
+
+def _population(num_clients: int | None, data: ClientData | None) -> int:
+    """N, as it is given or from the data."""
+    if data is None:
+        if num_clients is None:
+            raise ValueError(
+                "num_clients is not given: pass num_clients, or data to take it from."
+            )
+        return num_clients
+    if num_clients not in (None, len(data.sizes)):
+        raise ValueError(
+            f"num_clients = {num_clients}, but data has {len(data.sizes)} clients: "
+            "leave num_clients out, or partition the data for it."
+        )
+    return len(data.sizes)
+
+
+def _check_rate_is_used(given: dict[str, Any]) -> None:
+    optimizer = given.get("local_optimizer")
+    if "local_lr" in given and isinstance(optimizer, optax.GradientTransformation):
+        raise ValueError(
+            f"local_lr = {given['local_lr']} is given, but local_optimizer is an optax "
+            "transformation that has a learning rate of its own: leave local_lr out, "
+            "or pass a function of the rate, such as optax.adam itself."
+        )

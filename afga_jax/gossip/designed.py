@@ -7,7 +7,7 @@ import typing
 from typing import Any
 
 import numpy as np
-import scipy.optimize
+import scipy  # `scipy.optimize` is imported where it is used first
 
 from afga_jax import checks
 from afga_jax.gossip import topology

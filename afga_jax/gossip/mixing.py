@@ -16,7 +16,7 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse
+import scipy  # `scipy.sparse` is imported where it is used first
 from jax.sharding import Mesh
 
 from afga_jax import checks
@@ -146,7 +146,7 @@ class Mixing(ABC):
 
     def sparse(
         self, plan: Plan, step: int, cycle: int, ids: np.ndarray
-    ) -> scipy.sparse.csr_array | None:
+    ) -> "scipy.sparse.csr_array | None":
         """W of a step among the clients that are involved; None: nobody mixes.
 
         Args:
@@ -342,7 +342,7 @@ class WithinClusters(Mixing):
         return np.argsort(self.clustering.table().reshape(-1))
 
     @functools.cached_property
-    def _sparse(self) -> scipy.sparse.csr_array:
+    def _sparse(self) -> "scipy.sparse.csr_array":
         """All clusters' matrices as one, by client id."""
         blocks = [kernel.sparse() for kernel in self.kernels]
         matrix = scipy.sparse.block_diag(blocks, "coo")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse
+import scipy  # `scipy.sparse` is imported where it is used first
 from jax.sharding import Mesh
 
 from afga_jax.gossip.kernels import gossip
@@ -129,7 +129,7 @@ def ring_of_first(count: Array, width: int) -> Array:
 
 def sparse_rings(
     active: Array, ids: np.ndarray, num_clients: int
-) -> scipy.sparse.csr_array:
+) -> "scipy.sparse.csr_array":
     """A ring over the active of each group; everybody else keeps its model.
 
     Args:

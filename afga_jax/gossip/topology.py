@@ -16,7 +16,7 @@ import typing
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.sparse import csgraph
+import scipy  # `scipy.sparse` is imported where it is used first
 
 from afga_jax import checks
 
@@ -252,7 +252,8 @@ def geographic(
         )
     distance = np.linalg.norm(positions[:, None] - positions[None], axis=-1)
     # Clients at the same place are not the same client.
-    tree = csgraph.minimum_spanning_tree(np.where(distance > 0, distance, 1e-300))
+    apart = np.where(distance > 0, distance, 1e-300)
+    tree = scipy.sparse.csgraph.minimum_spanning_tree(apart)
     needed = float(tree.max()) if n > 1 else 0.0
     if radius is None:
         radius = needed
@@ -320,7 +321,8 @@ def validated(matrix: np.ndarray, *, connected: bool = True) -> np.ndarray:
                 f"{sums[worst]:.6g}, but it must be 1 (to 1e-6): use Metropolis "
                 "weights (topology.from_graph)."
             )
-    parts, _ = csgraph.connected_components(matrix > 0, connection="strong")
+    graph = scipy.sparse.csgraph
+    parts, _ = graph.connected_components(matrix > 0, connection="strong")
     if connected and parts > 1:
         raise ValueError(
             f"mixing matrix is disconnected: its graph has {parts} parts, but it must "

@@ -25,7 +25,7 @@ from afga_jax import checks
 from afga_jax.typing import PyTree
 
 #: Format of what is saved; a state of another one is refused.
-FORMAT = 3
+FORMAT = 4
 
 #: `(what a state says of itself, its folder)`; raises where it does not belong here.
 Accept = Callable[[dict[str, Any], Path], None]

@@ -1,7 +1,8 @@
 """What a run is: one frozen value that flags, help, errors and records come from.
 
 A field says its type, its group, what it is for and what it may be. Options of the
-algorithms (`afga_jax.Options`) bring their own bounds: a new one is one line here.
+algorithms (`afga_jax.Options`) bring their own bounds: a new one is one line here. What
+an algorithm has of its own (`afga_jax.algorithm`) is a field as soon as it is declared.
 """
 
 import collections
@@ -11,11 +12,13 @@ import numbers
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Any, NamedTuple, cast, get_args, get_origin
 
 from afga_jax import checks
 from afga_jax import mesh as meshes
-from afga_jax.algorithms import ALGORITHMS, Options
+from afga_jax.algorithms import ALGORITHMS, Options, lookup
+from afga_jax.algorithms.options import BOUNDS
+from afga_jax.algorithms.registry import own_options, owners_of
 from afga_jax.data.own import BUILT_IN, OWN_DATASETS
 from afga_jax.data.partition import SCHEMES
 from afga_jax.gossip.kernels import KERNELS
@@ -35,7 +38,6 @@ GROUPS = (
 )
 
 _OPTIONS = {field.name: field for field in dataclasses.fields(Options)}
-_BOUNDS = ("above", "at_least", "below", "at_most", "fix")
 _SIGNS = {"above": ">", "at_least": ">=", "below": "<", "at_most": "<="}
 
 # Looked at, not copied: a plugin may add names.
@@ -66,6 +68,7 @@ class Field(NamedTuple):
       file: Whether it may also be the path of a file.
       neutral: Whether the run's numbers stay the same whatever it is.
       option: Whether it is an option of the algorithms.
+      usual: The default of the algorithm that it belongs to, for people.
     """
 
     name: str
@@ -78,6 +81,7 @@ class Field(NamedTuple):
     file: bool = False
     neutral: bool = False
     option: bool = False
+    usual: Any = None
 
     def limits(self) -> str:
         """The bounds for people: `> 0 and <= 1`, or the choices."""
@@ -110,17 +114,20 @@ _topology, _optimisation, _conditions, _run = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, eq=False)
 class Config:
     """A run, in plain values that a JSON file can hold; `fields` has what they mean.
 
     Values without a default are None until `settings.resolve` fills them in; those that
-    every complete run has are typed as such.
+    every complete run has are typed as such. An algorithm's own options are attributes
+    like the others, None where the algorithm is another.
 
     >>> Config(algo="afga", local_lr=-1.0)
     Traceback (most recent call last):
     ...
     ValueError: local_lr = -1.0, but it must be >= 0.
+    >>> Config(algo="fedprox", mu=0.1).mu
+    0.1
     """
 
     algo: str = _algorithm("Algorithm.", "afga", choices=ALGORITHMS)
@@ -131,13 +138,6 @@ class Config:
         "The setting's size; else paper on an accelerator, small without.",
         choices=SCALES,
     )
-    mu: float | None = _algorithm("μ of FedProx.")
-    feddyn_alpha: float | None = _algorithm("α of FedDyn.")
-    b3: float | None = _algorithm("β₃ of DAdam.")
-    inner: str | None = _algorithm(
-        "Algorithm inside FedCluster's cycle.", choices=ALGORITHMS
-    )
-    shuffle: bool | None = _algorithm("FedCluster reorders its clusters.")
 
     dataset: str = _data("Data set.", choices=DATASETS)
     stand_in: bool | None = _data(
@@ -203,7 +203,6 @@ class Config:
         "ρ_cluster of major_class clusters.", at_least=0, at_most=1
     )
     resample: bool | None = _participation("New clients at every step.")
-    active_prob: float | None = _participation("p_c of hafed_active.")
     weighting: str | None = _participation("Of uploads.")
     cluster_weighting: str | None = _participation("Of clusters.")
 
@@ -222,7 +221,6 @@ class Config:
     adapted: str | None = _topology("Mix among the active only.")
     mixing_order: str | None = _topology("Mix after or before the step.")
     mix_every: int | None = _topology("q: mix after every q-th step.")
-    pga_period: int | None = _topology("H of PGA; else the local steps.")
 
     local_steps: int = _optimisation("Local steps per round.")
     batch_size: int = _optimisation("Samples per step.")
@@ -368,12 +366,20 @@ class Config:
     #: name; None: a command's run, which its fields describe in full.
     parts: Mapping[str, Any] | None = None
 
-    def __post_init__(self):
-        if isinstance(self.plugin, str):
-            plugins.load(self.plugin)
+    def __init__(self, *, parts: Mapping[str, Any] | None = None, **values: Any):
+        if isinstance(values.get("plugin"), str):
+            plugins.load(values["plugin"])
+        if "algo" in values:  # where it is not known, its options are not either
+            _checked(_fixed()["algo"], values["algo"], parts is None)
+        checks.names(values, [field.name for field in fields()])
+        object.__setattr__(self, "parts", parts)
         for field in fields():
-            value = _checked(field, getattr(self, field.name), self.parts is None)
-            object.__setattr__(self, field.name, value)
+            value = _checked(
+                field, values.get(field.name, field.default), parts is None
+            )
+            if value is not None or field.name in _fixed():
+                object.__setattr__(self, field.name, value)
+        self._leave_out_foreign_options()
         if self.active is not None and self.participation is not None:
             raise ValueError(
                 f"active = {self.active} and participation = {self.participation}, but "
@@ -384,17 +390,36 @@ class Config:
         if self.stop_at_target and self.target is None:
             raise ValueError("stop_at_target needs a target: set target, e.g. 0.78.")
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Config) and self.to_dict() == other.to_dict()
+
+    def __hash__(self) -> int:
+        return hash(repr(self.to_dict()))
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Own options that are not set, or those of a run of one's own."""
+            parts = vars(self).get("parts") or {}
+            if name in parts or name in own_options():
+                return parts.get(name)
+            raise AttributeError(f"a run has no {name!r}")
+
     def replace(self, **changes: Any) -> "Config":
         """A copy with other values."""
-        checks.names(changes, _known())
-        return dataclasses.replace(self, **changes)
+        return Config(**{**self.to_dict(), **changes})
 
     def to_dict(self) -> dict[str, Any]:
-        """All values, as JSON has them."""
+        """All values, as JSON has them; of own options those that are set.
+
+        So it is the same, whatever else is registered.
+        """
         values = {field.name: getattr(self, field.name) for field in fields()}
-        own = {} if self.parts is None else {"parts": dict(self.parts)}
+        own = set(vars(self)) & set(own_options())
+        values = {name: vars(self)[name] for name in (*_fixed(), *sorted(own))}
+        more = {} if self.parts is None else {"parts": dict(self.parts)}
         plain = {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
-        return plain | own
+        return plain | more
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Config":
@@ -410,8 +435,29 @@ class Config:
             for name, value in values.items()
             if (now := _FORMER.get(name, name)) is not None
         }
-        checks.names(given, _known())
         return cls(**given)
+
+    def own_options(self) -> list[str]:
+        """Names of the options that its algorithm has beside the common ones.
+
+        Those of a run of one's own are among its parts.
+        """
+        if self.parts is not None:
+            return []
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        return list(lookup(self.algo).own_options(given))
+
+    def _leave_out_foreign_options(self) -> None:
+        """What belongs to other algorithms changes no number."""
+        kept = self.own_options()
+        for name in kept:
+            if name in _fixed():
+                raise ValueError(
+                    f"algo = {self.algo!r} has an option {name!r} of its own, but a "
+                    "run has a setting of that name: rename the option."
+                )
+        for name in set(vars(self)) - {*_fixed(), "parts", *kept}:
+            object.__delattr__(self, name)
 
 
 def fields(group: str | None = None) -> tuple[Field, ...]:
@@ -420,7 +466,8 @@ def fields(group: str | None = None) -> tuple[Field, ...]:
     >>> [field.name for field in fields("topology")][:2]
     ['topology', 'topology_rho']
     """
-    return tuple(field for field in _described() if group in (None, field.group))
+    known = (*_fixed().values(), *_own_fields())
+    return tuple(field for field in known if group in (None, field.group))
 
 
 def neutral() -> tuple[str, ...]:
@@ -445,13 +492,19 @@ def differences(first: Config, second: Config) -> dict[str, tuple[Any, Any]]:
 
 
 @functools.cache
-def _described() -> tuple[Field, ...]:
+def _fixed() -> dict[str, Field]:
+    """The fields of every run, whatever algorithms there are."""
     settings = [field for field in dataclasses.fields(Config) if field.metadata]
-    return tuple(_describe(field) for field in settings)
+    return {field.name: _describe(field) for field in settings}
 
 
-def _known() -> list[str]:
-    return [field.name for field in dataclasses.fields(Config)]
+def _own_fields() -> list[Field]:
+    """Fields of the algorithms' own options, those that a flag can set."""
+    return [
+        _describe_own(name, known)
+        for name, known in own_options().items()
+        if known.metadata["kind"] is not None and name not in _fixed()
+    ]
 
 
 def _describe(field: dataclasses.Field) -> Field:
@@ -459,13 +512,35 @@ def _describe(field: dataclasses.Field) -> Field:
     about, kind = dict(field.metadata), _kind(field.type)
     if field.name in _OPTIONS:
         own = dict(_OPTIONS[field.name].metadata)
-        about = {"choices": own.pop("options", ()), "option": True, **own, **about}
-    bounds = {name: about[name] for name in _BOUNDS if name in about}
-    if kind in (int, tuple):
-        bounds = {"at_least": 1, **bounds}
+        own.pop("kind", None)
+        about = {"option": True, **own, **about}
     known = {name: value for name, value in about.items() if name in Field._fields}
-    fixed = types.MappingProxyType(bounds)
-    return Field(field.name, kind, field.default, bounds=fixed, **known)
+    return Field(field.name, kind, field.default, bounds=_bounds(kind, about), **known)
+
+
+def _describe_own(name: str, declared: dataclasses.Field) -> Field:
+    """Reads an algorithm's own option; its help says whose it is."""
+    about, owners = declared.metadata, owners_of(name)
+    defaults = [ALGORITHMS[owner].own[name].default for owner in owners]
+    return Field(
+        name,
+        about["kind"],
+        None,
+        group="algorithm",
+        help=f"{', '.join(owners)}: {about['help'] or 'an option of its own.'}",
+        bounds=_bounds(about["kind"], about),
+        choices=ALGORITHMS if about["algorithm"] else about.get("choices", ()),
+        option=True,
+        usual=defaults[0] if all(one == defaults[0] for one in defaults) else None,
+    )
+
+
+def _bounds(kind: type, about: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Whole numbers are at least 1 unless it is said otherwise."""
+    bounds = {name: about[name] for name in BOUNDS if name in about}
+    return types.MappingProxyType(
+        {"at_least": 1, **bounds} if kind in (int, tuple) else bounds
+    )
 
 
 def _checked(field: Field, value: Any, by_name: bool) -> Any:

@@ -213,6 +213,8 @@ def _text(field: Field, defaults: Config | None = None) -> str:
         default = _default_in(defaults, field)
     elif field.default is not None:
         default = f"Default: {_shown(field.default)}."
+    elif field.usual is not None:
+        default = f"Default: {_shown(field.usual)}."
     elif field.name in decided():
         default = "Default: by setting."
     else:

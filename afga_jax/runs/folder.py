@@ -120,8 +120,8 @@ def check_begun(before: Run, config: Config, own: str, out: Path) -> None:
     if before.identity != own:
         raise ValueError(
             f"{out / 'config.json'} is of a run on another data set than what is there "
-            "now, so the run cannot go on: restore the data, or start a new run "
-            "elsewhere."
+            "now, or of another version, so the run cannot go on: restore the data, or "
+            "start a new run elsewhere."
         )
 
 

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from afga_jax.algorithms.options import NUMBERS
+from afga_jax.algorithms import Options
+from afga_jax.algorithms.options import numbers
+from afga_jax.algorithms.registry import own_options
 from afga_jax.runs import flags
 from afga_jax.runs.config import Config, Field, fields
 from afga_jax.runs.experiment import Experiment
@@ -113,7 +115,7 @@ def grouped(cells: Iterable[Cell]) -> list[Cell]:
     """The same cells; those that can share their programs follow each other."""
     groups: dict[str, list[Cell]] = {}
     for cell in cells:
-        key = fingerprint(cell.config, but_for=NUMBERS)
+        key = fingerprint(cell.config, but_for=_traced(cell))
         groups.setdefault(key, []).append(cell)
     return [cell for group in groups.values() for cell in group]
 
@@ -128,9 +130,20 @@ def fingerprint(config: Config, but_for: Sequence[str] = ()) -> str:
     False
     """
     left_out = {field.name for field in fields() if field.neutral} | set(but_for)
-    content = {k: v for k, v in config.to_dict().items() if k not in left_out}
+    content = config.to_dict()
+    for values in (content, content.get("parts", {})):
+        for name in left_out:
+            values.pop(name, None)
     text = json.dumps(content, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _traced(cell: Cell) -> Sequence[str]:
+    """Options whose value is no part of a compiled program."""
+    if cell.experiment is not None:
+        return numbers(cell.experiment.algorithm.options)
+    own = own_options().items()
+    return [*numbers(Options), *(name for name, one in own if one.metadata["traced"])]
 
 
 def _joined(arguments: Sequence[str], known: Mapping[str, Field]) -> list[str]:

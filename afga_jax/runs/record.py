@@ -29,9 +29,6 @@ from typing import IO, Any, NamedTuple
 
 import jax
 import numpy as np
-from tensorboardX.event_file_writer import EventsWriter
-from tensorboardX.proto.event_pb2 import Event
-from tensorboardX.proto.summary_pb2 import Summary
 
 from afga_jax.runs.summary import summarise
 
@@ -96,7 +93,7 @@ class Record:
         self.folder = Path(folder)
         self.lines: list[Line] = []
         self._metrics: IO[str] | None = None
-        self._writers: dict[int, EventsWriter] = {}
+        self._writers: dict[int, Any] = {}
 
     def __enter__(self) -> "Record":
         return self
@@ -201,6 +198,11 @@ class Record:
         return _read_metrics(self.folder / _METRICS)
 
     def _events(self, row: Row) -> None:
+        # Only who writes events waits for these.
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto.event_pb2 import Event
+        from tensorboardX.proto.summary_pb2 import Summary
+
         # Without the thread of tensorboardX's own writer: where the disk is full, it
         # dies, and whoever writes waits for it for ever.
         folder = self.folder / _EVENTS / f"seed_{row['seed']}"

@@ -136,7 +136,9 @@ def test_the_help_page_shows_defaults():
     page = " ".join(flags.help_page("", 80).split())
     assert "Accuracy to reach. (> 0 and <= 1) Default: by setting." in page
     assert "--[no]resume Go on with a stopped run. Default: false." in page
-    assert "β₃ of DAdam. (>= 0 and < 1) Default: by algorithm." in page
+    decay = "--b3=NUMBER dadam: β₃, decay of the maximum. (>= 0 and < 1) Default: 0.0."
+    assert decay in page
+    assert "β₁. (>= 0 and < 1) Default: by algorithm." in page
 
 
 def page(capsys, *arguments, dataset="digits"):

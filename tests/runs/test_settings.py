@@ -191,13 +191,13 @@ def test_rows_name_real_fields():
     ids=["amsgrad", "adam", "average"],
 )
 def test_a_new_algorithm_has_the_defaults_of_its_family(
-    server, relative, eps, on_digits, monkeypatch
+    server, relative, eps, on_digits, registry
 ):
+    @afga_jax.algorithm()
     def mine(options):
         chosen = server(options.server_lr, options.b1, options.b2, options.eps)
         return afga_jax.compose(options, compute="resampled", server=chosen)
 
-    monkeypatch.setitem(ALGORITHMS, "mine", mine)
     resolved, known = paper("mine", "2"), paper(relative, "2").config
     assert resolved.sources["local_lr"] == f"nearest: {relative} on cifar10, AFGA §6"
     assert resolved.config.eps == known.eps == eps

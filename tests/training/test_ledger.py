@@ -226,13 +226,13 @@ def test_half_precision_counts_half():
 
 
 def test_a_correction_of_your_own_is_judged_by_what_it_reads():
-    reads_mean = afga_jax.algorithms.corrected.corrections.none()._replace(
+    reads_mean = afga_jax.corrections.none()._replace(
         init=optax.tree.zeros_like,
         gradient=lambda g, x, start, control, mean: jax.tree.map(jnp.add, g, mean),
     )
 
     def mine(options):
-        recipe = afga_jax.ALGORITHMS["fedavg"](options)
+        recipe = afga_jax.ALGORITHMS["fedavg"].recipe(options)
         return recipe._replace(correction=reads_mean)
 
     _, costs = prices(mine, active=3)

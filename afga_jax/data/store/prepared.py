@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from PIL import Image
 from tqdm import tqdm
 
 from afga_jax.data.store.catalog import Content, DataError, ImageSpec, Spec, reason
@@ -103,6 +102,7 @@ def _stamp(folder: Path) -> str:
 
 def _read_images(spec: ImageSpec, builder) -> Content:
     import tensorflow_datasets as tfds
+    from PIL import Image
 
     arrays: dict[str, np.ndarray] = {}
     for split in spec.counts:

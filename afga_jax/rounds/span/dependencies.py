@@ -15,7 +15,7 @@ propagated backwards as sparse rows.
 from typing import NamedTuple
 
 import numpy as np
-import scipy.sparse
+import scipy  # `scipy.sparse` is imported where it is used first
 
 from afga_jax.gossip import stencil
 from afga_jax.population.sampling import Plan
@@ -205,7 +205,7 @@ def _tasks(active: np.ndarray, num_clients: int) -> tuple[np.ndarray, np.ndarray
     return step, ids[step, column]
 
 
-def _units(columns: np.ndarray, width: int) -> scipy.sparse.csr_array:
+def _units(columns: np.ndarray, width: int) -> "scipy.sparse.csr_array":
     count = len(columns)
     ones = (np.ones(count), columns, np.arange(count + 1))
     return scipy.sparse.csr_array(ones, shape=(count, width))

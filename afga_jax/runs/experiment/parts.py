@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 from afga_jax.algorithms import FederatedAlgorithm
+from afga_jax.algorithms.options import COMMON
 from afga_jax.population.clustering import Clustering
 from afga_jax.runs.config import Config, fields
 from afga_jax.runs.record import Run
@@ -42,14 +43,14 @@ def config_of(
       data_checksum: Checksum of both (`experiment.checksum`).
       **settings: What the user chose beside these, by the names of `Config`.
     """
-    known = {field.name for field in fields()}
+    known = {field.name for field in fields() if field.name in COMMON}
     plain, parts = {}, {}
     for name, value in _options(algorithm).items():
         value = value.item() if isinstance(value, np.generic) else value
         if isinstance(value, _PLAIN) and name in known:
             plain[name] = value
         elif value is not None:
-            parts[name] = described(value)
+            parts[name] = value if isinstance(value, _PLAIN) else described(value)
     plain["num_clusters"] = algorithm.recipe.clustering.num_clusters
     if "active" in plain:
         plain.pop("participation", None)

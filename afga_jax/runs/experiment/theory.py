@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from afga_jax.algorithms import FederatedAlgorithm, traits
+from afga_jax.algorithms import FederatedAlgorithm, lookup
 
 
 def conditions(
@@ -25,7 +25,7 @@ def conditions(
     Returns:
       By condition: `holds`, `left`, `right`; empty for algorithms without such theory.
     """
-    paper = traits(algo).theory
+    paper = lookup(algo).theory
     if paper is None:
         return {}
     options, clusters = algorithm.options, algorithm.recipe.clustering

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from afga_jax.algorithms import family
+from afga_jax.algorithms import lookup
 from afga_jax.runs import grid
 from afga_jax.runs.grid import Cell, Grid
 from afga_jax.runs.papers.declaration import Declaration, Line
@@ -150,7 +150,7 @@ def tuned(lines: Sequence[Entry], cells: Path, train: Train) -> list[Entry]:
 def trials(entry: Entry, cells: Path) -> list[Cell]:
     """What a method's rates are chosen from, in short."""
     config = entry.plain.config
-    kind = family(config.algo)
+    kind = lookup(config.algo).family
     if kind in ("average", "gossip"):
         choices = [{"local_lr": config.local_lr * factor} for factor in _WIDE_FACTORS]
     else:

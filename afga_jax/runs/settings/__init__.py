@@ -9,7 +9,8 @@ import dataclasses
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from afga_jax.algorithms import ALGORITHMS, Options, family, traits
+from afga_jax.algorithms import Options, lookup
+from afga_jax.algorithms.registry import owners_of
 from afga_jax.data.own import IMAGES, OWN_DATASETS
 from afga_jax.runs.config import Config, fields
 from afga_jax.runs.settings import rates
@@ -33,7 +34,7 @@ _OF_PAPERS = (*IMAGES, "shakespeare")
 # Rows ask for these, so they are settled first, in this order.
 _FIRST = ("setting", "partition", "model", "clustering")
 _WHERE = ("algo", "setting", "scale")
-# A field, and the field with the values that make use of it; see also `Traits.uses`.
+# A field, and the field with the values that make use of it.
 _USED_WITH = {
     "alpha": ("partition", ["dirichlet", "dirichlet_client"]),
     "num_shards": ("partition", ["shards"]),
@@ -151,18 +152,10 @@ def unused(config: Config, given: Iterable[str]) -> list[str]:
     >>> unused(Config(algo="afga", mu=0.1), ["mu"])
     ["mu has no effect with algo = 'afga'; it needs fedprox."]
     """
-    by_option = {
-        option: ("algo", [name for name in ALGORITHMS if option in traits(name).uses])
-        for algorithm in ALGORITHMS
-        for option in traits(algorithm).uses
-    }
-    lines = []
+    own, lines = config.own_options(), []
     for name in given:
-        other, values = (by_option | _USED_WITH).get(name, ("", []))
-        if not other or getattr(config, other) in values:
-            continue
-        # Inside FedCluster's cycle another algorithm may make use of it.
-        if other == "algo" and config.algo == "fedcluster" and config.inner in values:
+        other, values = _USED_WITH.get(name, ("algo", owners_of(name)))
+        if not values or name in own or getattr(config, other) in values:
             continue
         lines.append(
             f"{name} has no effect with {other} = {getattr(config, other)!r}; it needs "
@@ -186,8 +179,8 @@ class _Filling:
 
     def rows(self, rows: Iterable[TableRow], names: Collection[str]) -> None:
         """What the rows that fit say of these fields."""
-        algo = self.run["algo"]
-        kind = {"family": family(algo), "theory": traits(algo).theory}
+        algorithm = lookup(self.run["algo"])
+        kind = {"family": algorithm.family, "theory": algorithm.theory}
         for row in rows:
             if row.fits(self.run | kind):
                 for name in row.values:
@@ -207,17 +200,21 @@ class _Filling:
 
     def own_defaults(self) -> None:
         """The algorithm's own defaults, then those of all algorithms."""
-        own = getattr(ALGORITHMS[self.run["algo"]], "defaults", {})
-        if "num_clusters" not in own:
+        algorithm = lookup(self.run["algo"])
+        if "num_clusters" not in algorithm.defaults:
             self.put("num_clusters", 1, "the algorithm has one cluster")
+        chosen = {name: value for name, value in self.run.items() if value is not None}
+        declared = algorithm.own_options(chosen).items()
+        own = algorithm.defaults | {name: one.default for name, one in declared}
         common = {field.name: field.default for field in dataclasses.fields(Options)}
+        names = {field.name for field in fields()}
         for values, source in (
             (own, "the algorithm's own default"),
             (common, "the default of all algorithms"),
         ):
             for name, value in values.items():
                 is_plain = isinstance(value, bool | int | float | str)
-                if is_plain and name in self.run and self.run[name] is None:
+                if is_plain and name in names and self.run.get(name) is None:
                     self.put(name, value, source)
 
 
@@ -227,7 +224,7 @@ def _divided(config: Config, given: Iterable[str]) -> list[str]:
     >>> _divided(Config(algo="afga", num_clusters=2), ["num_clusters"])
     ['num_clusters = 2: afga has one; here it samples and mixes within each of 2.']
     """
-    own = getattr(ALGORITHMS[config.algo], "defaults", {})
+    own = lookup(config.algo).defaults
     if "num_clusters" not in given or "num_clusters" in own or config.num_clusters == 1:
         return []
     return [

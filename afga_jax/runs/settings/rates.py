@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from afga_jax.algorithms import family, traits
+from afga_jax.algorithms import lookup
 
 AFGA, HAFED, FEDCLUSTER = "AFGA §6", "HA-Fed §6", "FedCluster §5"
 #: The paper of each setting, or the nearest.
@@ -64,7 +64,8 @@ def find(setting: str, algo: str, dataset: str, model: str) -> Rates | None:
 def _by_distance(paper: str, algo: str, dataset: str) -> Iterator[tuple[str, str, str]]:
     """Keys of `_TABLE`, the nearest first."""
     papers = dict.fromkeys((paper, AFGA, HAFED, FEDCLUSTER))
-    for algorithm in (algo, traits(algo).like, _OF_FAMILY.get(family(algo))):
+    known = lookup(algo)
+    for algorithm in (algo, known.like, _OF_FAMILY.get(known.family)):
         for data in (dataset, *_ALIKE.get(dataset, ("cifar10", *_ALIKE["cifar10"]))):
             for source in papers:
                 yield source, algorithm or algo, data

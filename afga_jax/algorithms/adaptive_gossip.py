@@ -6,11 +6,11 @@ Reference: AFGA, Algorithms 1 and 2, §5 and footnote 4.
 from afga_jax.algorithms.compose import compose
 from afga_jax.algorithms.fedopt import amsgrad_server
 from afga_jax.algorithms.options import Options
-from afga_jax.algorithms.registry import defaults
+from afga_jax.algorithms.registry import algorithm
 from afga_jax.recipe import Recipe
 
 
-@defaults(theory="afga", local_lr=2.0, server_lr=0.01)
+@algorithm(theory="afga", local_lr=2.0, server_lr=0.01)
 def afga(options: Options) -> Recipe:
     """AFGA: M re-sampled clients compute at each step, all N mix over a ring."""
     return compose(
@@ -18,13 +18,13 @@ def afga(options: Options) -> Recipe:
     )
 
 
-@defaults(theory="afga", local_lr=2.0, server_lr=0.01, num_clusters=5)
+@algorithm(theory="afga", local_lr=2.0, server_lr=0.01, num_clusters=5)
 def cafga(options: Options) -> Recipe:
     """CAFGA: AFGA with the sampling and the ring inside each of K clusters."""
-    return afga(options)
+    return afga.recipe(options)
 
 
-@defaults(like="afga", theory="afga", local_lr=2.0, server_lr=0.01)
+@algorithm(like="afga", theory="afga", local_lr=2.0, server_lr=0.01)
 def afga_adapted(options: Options) -> Recipe:
     """AFGA(a): only the selected clients mix, over a new ring at each step.
 
@@ -41,7 +41,7 @@ def afga_adapted(options: Options) -> Recipe:
     )
 
 
-@defaults(like="cafga", theory="afga", local_lr=2.0, server_lr=0.01, num_clusters=5)
+@algorithm(like="cafga", theory="afga", local_lr=2.0, server_lr=0.01, num_clusters=5)
 def cafga_adapted(options: Options) -> Recipe:
     """CAFGA(a): AFGA(a) inside each of K clusters."""
-    return afga_adapted(options)
+    return afga_adapted.recipe(options)

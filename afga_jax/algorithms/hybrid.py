@@ -6,12 +6,12 @@ paper's setting. Reference: HA-Fed, Algorithms 1 and 2, Appendix F.3.
 
 from afga_jax.algorithms.compose import compose
 from afga_jax.algorithms.fedopt import amsgrad_server
-from afga_jax.algorithms.options import Options
-from afga_jax.algorithms.registry import defaults
+from afga_jax.algorithms.options import Options, option
+from afga_jax.algorithms.registry import algorithm
 from afga_jax.recipe import Recipe
 
 
-@defaults(
+@algorithm(
     like="hafed_partial",
     theory="hafed",
     local_lr=0.1,
@@ -30,7 +30,7 @@ def hafed(options: Options) -> Recipe:
     )
 
 
-@defaults(
+@algorithm(
     theory="hafed",
     local_lr=0.1,
     server_lr=0.01,
@@ -45,16 +45,21 @@ def hafed_partial(options: Options) -> Recipe:
     )
 
 
-@defaults(
+@algorithm(
     like="hafed_partial",
     theory="hafed",
-    uses=("active_prob",),
     local_lr=0.1,
     server_lr=0.01,
     num_clusters=4,
     local_steps=48,
     participation=0.25,
-    active_prob=0.5,
+    active_prob=option(
+        0.5,
+        above=0,
+        at_most=1,
+        traced=False,
+        help="p_c, probability that a client computes.",
+    ),
     mix_every=4,
 )
 def hafed_active(options: Options) -> Recipe:
@@ -64,5 +69,9 @@ def hafed_active(options: Options) -> Recipe:
     reading.
     """
     return compose(
-        options, compute="bernoulli", topology="ring", server=amsgrad_server(options)
+        options,
+        compute="bernoulli",
+        probability=options.active_prob,
+        topology="ring",
+        server=amsgrad_server(options),
     )
