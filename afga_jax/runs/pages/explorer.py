@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, cast
 
 import jax
 import numpy as np
-import scipy.sparse
+import scipy  # `scipy.sparse` is imported where it is used first
 
 from afga_jax import checks
 from afga_jax.algorithms import FederatedAlgorithm
