@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse
+import scipy  # `scipy.sparse` is imported where it is used first
 
 from afga_jax.gossip.links import Links
 from afga_jax.gossip.messages import StepMessages, in_sequence, of_sparse

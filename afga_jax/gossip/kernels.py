@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse
+import scipy  # `scipy.sparse` is imported where it is used first
 from jax.sharding import Mesh
 
 from afga_jax import checks
@@ -92,7 +92,7 @@ class Kernel(ABC):
         matrix = self.matrix()
         return bool(np.allclose(matrix, matrix.T, rtol=0, atol=1e-12))
 
-    def sparse(self) -> scipy.sparse.coo_array:
+    def sparse(self) -> "scipy.sparse.coo_array":
         """W as a sparse matrix."""
         return scipy.sparse.coo_array(self.matrix())
 

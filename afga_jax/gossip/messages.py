@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse
+import scipy  # `scipy.sparse` is imported where it is used first
 
 from afga_jax.population.sampling import Plan
 
@@ -53,7 +53,7 @@ def of_matrix(matrix: Any) -> Traffic:
     return Traffic(int(sends.sum()), int(degree))
 
 
-def of_sparse(matrix: scipy.sparse.csr_array | None) -> Traffic:
+def of_sparse(matrix: "scipy.sparse.csr_array | None") -> Traffic:
     """The messages of one mixing step, from its sparse matrix; None: nobody mixes."""
     if matrix is None:
         return Traffic()

@@ -213,7 +213,7 @@ class _Matrices(NamedTuple):
 
     number: int
     ids: np.ndarray
-    steps: list[scipy.sparse.csr_array | None]
+    steps: "list[scipy.sparse.csr_array | None]"
 
 
 def _matrices(algorithm: FederatedAlgorithm, plan: Plan, cycle: int) -> _Matrices:

@@ -33,7 +33,7 @@ class Graphs:
         self._shown, self._known = shown, dict[Any, int]()
         self.views: list[Graph] = []
 
-    def number(self, ids: np.ndarray, matrix: scipy.sparse.csr_array | None) -> int:
+    def number(self, ids: np.ndarray, matrix: "scipy.sparse.csr_array | None") -> int:
         """The number of a mixing's graph; −1: nobody mixes."""
         if matrix is None:
             return -1
@@ -52,7 +52,7 @@ class Graphs:
         return self._known[name]
 
 
-def _graph(part: scipy.sparse.csr_array, here: np.ndarray, count: int) -> Graph:
+def _graph(part: "scipy.sparse.csr_array", here: np.ndarray, count: int) -> Graph:
     row, patterns = [-1] * count, dict[Any, int]()
     columns: list[list[int]] = []
     weights: list[list[int] | int] = []
