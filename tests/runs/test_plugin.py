@@ -130,3 +130,16 @@ def test_a_data_set_that_is_none(capsys):
     afga_jax.data.OWN_DATASETS["blobs"] = wrong
     assert train("--dataset=blobs", "--scale=smoke", "--out=run") == 1
     assert "gives a list, but its function must return" in capsys.readouterr().err
+
+
+def test_an_own_option_of_its_algorithm_is_a_flag(folder, capsys):
+    text = PLUGIN.replace("(local_lr=0.3)", "(local_lr=0.3, share=0.5)")
+    text = text.replace("average(0.5)", "average(options.share)")
+    assert "options.share" in text
+    (folder / "my_plugin.py").write_text(text)
+    with pytest.raises(SystemExit):
+        train("--plugin=my_plugin", "--algo=halved", "--help=algorithm")
+    assert "--share=NUMBER" in capsys.readouterr().out
+    forget()
+    config = Config.from_dict({"plugin": "my_plugin", "algo": "halved", "share": 0.2})
+    assert config.to_dict()["share"] == 0.2
