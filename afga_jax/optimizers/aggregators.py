@@ -177,7 +177,7 @@ def centred_clipping(radius: float, iterations: int = 1) -> Aggregator:
     optimization, 2021.
     """
     checks.number("radius", radius, above=0)
-    checks.integer("iterations", iterations, at_least=1)
+    checks.integer("iterations", iterations, at_least=1, at_most=100)
 
     def apply(key, deltas, weights, state, ids):
         center = state.server

@@ -287,7 +287,9 @@ class Config:
     clip_radius: float | None = _conditions(
         "τ of centred_clipping and norm_clipping.", above=0
     )
-    clip_iterations: int | None = _conditions("Of centred_clipping; else 1.")
+    clip_iterations: int | None = _conditions(
+        "Of centred_clipping; else 1.", at_most=100
+    )
     dp_clip: float | None = _conditions("C: norm that uploads are clipped to.")
     dp_noise: float | None = _conditions(
         "σ: noise on uploads, in units of what one can bring in."
