@@ -15,11 +15,11 @@ from pathlib import Path
 import matplotlib
 
 matplotlib.use("Agg")
-from matplotlib import pyplot as plt  # noqa: E402
+from matplotlib import pyplot as plt
 
-from afga_jax.runs import runner  # noqa: E402
-from afga_jax.runs.progress import silent  # noqa: E402
-from afga_jax.runs.settings import resolve  # noqa: E402
+from afga_jax.runs import runner
+from afga_jax.runs.progress import silent
+from afga_jax.runs.settings import resolve
 
 ALGORITHMS = ("afga", "cafga", "fedamsgrad", "fedavg")
 COMMON = {"dataset": "digits", "scale": "small", "participation": 0.5}
