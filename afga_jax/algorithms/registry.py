@@ -250,7 +250,8 @@ def own_options() -> dict[str, dataclasses.Field]:
     """The algorithms' own options by name, as declared by the first that has each."""
     found: dict[str, dataclasses.Field] = {}
     for known in ALGORITHMS.values():
-        found = known.own | found
+        for name, declared in known.own.items():
+            found.setdefault(name, declared)
     return found
 
 

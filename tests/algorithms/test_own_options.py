@@ -235,3 +235,32 @@ def test_older_runs_are_read():
 def test_a_run_of_an_algorithm_that_is_not_there():
     with pytest.raises(ValueError, match=r"algo = 'cautious' is not known"):
         Config.from_dict({"algo": "cautious", "share": 0.1})
+
+
+def test_runs_of_ones_own_keep_it(cautious, registry, tmp_path):
+    def make(share):
+        return cautious(TASK, **SIZES, share=share)
+
+    test = CLIENTS.full(0)
+    shares = [0.25, 1.0]
+    swept = afga_jax.sweep(
+        make,
+        {"share": shares},
+        CLIENTS,
+        test,
+        out=tmp_path,
+        rounds=2,
+        eval_every=1,
+        progress=False,
+    )
+    for share, run in zip(shares, swept.runs, strict=True):
+        alone = afga_jax.fit(
+            make(share), CLIENTS, key=KEY, rounds=2, test=test, progress=False
+        )
+        assert run.config["parts"]["share"] == share
+        last = run.metrics[-1]["test_loss"]
+        np.testing.assert_allclose(last, alone.history.test_loss[-1], rtol=1e-5)
+    # Who reads the folder needs no such algorithm.
+    del registry["cautious"]
+    trained = afga_jax.load(swept.runs[0].folder, task=TASK)
+    assert trained.config.share == 0.25
