@@ -233,8 +233,9 @@ def test_a_commands_problem_has_a_commands_numbers(tmp_path):
     ours, others = record.read(mine.folder).config, theirs.config
     for name in ("algo", "num_clients", "num_clusters", "local_lr", "server_lr", "eps"):
         assert ours[name] == others[name], name
-    table = compare.write([record.read(mine.folder), theirs], tmp_path / "table")
-    assert table.count("cafga") == 2
+    folders = [str(mine.folder), str(theirs.folder)]
+    assert compare.compare(["compare", *folders, f"--out={tmp_path / 'table'}"]) == 0
+    assert (tmp_path / "table" / "table.md").read_text().count("cafga") == 2
 
 
 @pytest.fixture(scope="module")

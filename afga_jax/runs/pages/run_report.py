@@ -325,7 +325,8 @@ def _status(run: Run, outcome: RunResult) -> str:
 
 
 def _command(run: Run) -> str | None:
-    if not run.config.get("dataset"):  # only curves are known
+    own = run.config.get("parts") is not None
+    if own or not run.config.get("dataset"):  # no command, or only curves are known
         return None
     return command_line(Config.from_dict(run.config))
 
@@ -349,11 +350,17 @@ def _partitions(runs: Sequence[Run], names: Sequence[str]) -> list[Partition]:
     alike: dict[tuple, list[int]] = {}
     for number, run in enumerate(runs):
         if run.config.get("dataset"):
+            parts = run.config.get("parts") or {}
             key = tuple(str(run.config.get(n)) for n in (*dealt, "num_clients"))
+            key += (str(parts.get("data")),)
             alike.setdefault(key, []).append(number)
     partitions = []
     for numbers in alike.values():
         run, own = runs[numbers[0]], [names[number] for number in numbers]
+        if run.config.get("parts") is not None:
+            reason = "The data are one's own, which the run's folder does not hold."
+            partitions.append(Partition(own, None, [], reason))
+            continue
         config = Config.from_dict(run.config)
         access = data.Access(config.data_dir, config.cache_dir, offline=True)
         try:
