@@ -104,6 +104,7 @@ SPANNED = (
     "scaffold",
     "remembering",
     "own rates",
+    "faults",
 )
 # On two and eight devices and in single precision, too; the others on four.
 NAMED = (
