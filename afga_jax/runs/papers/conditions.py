@@ -51,10 +51,7 @@ class Panel(NamedTuple):
 
 
 _RATES = (0.0, 0.15, 0.3, 0.5)
-_PANELS = (
-    Panel("clients leave", "client_dropout", _RATES, tuple(_LABELS)),
-    Panel("links fail", "link_failure", _RATES, ("cafga", "afga")),
-)
+_PANELS = (Panel("clients leave", "client_dropout", _RATES, tuple(_LABELS)),)
 
 
 class Point(NamedTuple):
@@ -171,7 +168,7 @@ _SAID = (
 
 STUDY = Study(
     "conditions-failures",
-    "Accuracy against failing clients and links, digits",
+    "Accuracy against clients that leave in the middle of a round, digits",
     write,
     lambda scale: f"{len(points(scale, Path()))} runs, a few minutes on two cores",
 )
