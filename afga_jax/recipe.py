@@ -5,7 +5,7 @@ from typing import NamedTuple
 import optax
 from flax import struct
 
-from afga_jax.gossip.mixing import Mixing
+from afga_jax.gossip.base import Mixing
 from afga_jax.optimizers import aggregators
 from afga_jax.optimizers.aggregators import Aggregator, AggregatorState
 from afga_jax.optimizers.attacks import Attack

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from afga_jax.gossip.base import Mixing
 from afga_jax.gossip.kernels import Kernel
-from afga_jax.gossip.mixing import Mixing
 from afga_jax.gossip.operators import Operator
 
 

@@ -10,8 +10,8 @@ import optax
 from afga_jax import checks
 from afga_jax.algorithms.options import Options
 from afga_jax.gossip import mixing, sequences
+from afga_jax.gossip.base import Mixing
 from afga_jax.gossip.kernels import as_kernels
-from afga_jax.gossip.mixing import Mixing
 from afga_jax.optimizers import aggregators, client, corrections
 from afga_jax.optimizers.aggregators import Aggregator
 from afga_jax.optimizers.client import LocalOptimizer

@@ -7,7 +7,7 @@ compute N gradients per step where AFGA computes M.
 from afga_jax.algorithms.compose import compose
 from afga_jax.algorithms.options import Options, option
 from afga_jax.algorithms.registry import algorithm
-from afga_jax.gossip.mixing import PeriodicAverage
+from afga_jax.gossip.periods import PeriodicAverage
 from afga_jax.optimizers import client
 from afga_jax.recipe import Recipe
 

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from afga_jax import keys
-from afga_jax.gossip.mixing import Mixing
+from afga_jax.gossip.base import Mixing
 from afga_jax.gossip.operators import Operator
 from afga_jax.optimizers.compressors import Compressor
 from afga_jax.population.sampling import Plan

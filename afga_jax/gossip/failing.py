@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import scipy  # `scipy.sparse` is imported where it is used first
 
+from afga_jax.gossip.base import Mixing
 from afga_jax.gossip.links import Links
 from afga_jax.gossip.messages import StepMessages, in_sequence, of_sparse
-from afga_jax.gossip.mixing import Mixing
 from afga_jax.mesh import quick_to_compile
 from afga_jax.population.sampling import Plan, link_key
 

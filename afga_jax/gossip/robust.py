@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from afga_jax import checks
-from afga_jax.gossip.mixing import Mixing
+from afga_jax.gossip.base import Mixing
 from afga_jax.gossip.operators import Operator, on_first
 from afga_jax.optimizers.attacks import Attack
 from afga_jax.population.sampling import Plan

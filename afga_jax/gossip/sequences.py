@@ -17,9 +17,10 @@ import scipy  # `scipy.sparse` is imported where it is used first
 
 from afga_jax import checks
 from afga_jax.gossip import topology
+from afga_jax.gossip.base import Mixing
 from afga_jax.gossip.kernels import Average, Kernel, Matrix, Shifts
 from afga_jax.gossip.messages import StepMessages
-from afga_jax.gossip.mixing import Mixing, RandomMixing, WithinClusters
+from afga_jax.gossip.mixing import RandomMixing, WithinClusters
 from afga_jax.gossip.operators import Operator, by_blocks
 from afga_jax.mesh import blocks_of
 from afga_jax.population.clustering import Clustering

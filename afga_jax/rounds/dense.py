@@ -13,7 +13,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from afga_jax import trees
-from afga_jax.gossip.mixing import positions
+from afga_jax.gossip.base import positions
 from afga_jax.recipe import FederatedState, Memory, Model, RoundInfo
 from afga_jax.rounds import client_step, needed, server_step
 from afga_jax.rounds.cycle import Cycle

@@ -10,8 +10,8 @@ import functools
 import jax
 import jax.numpy as jnp
 
+from afga_jax.gossip.base import positions
 from afga_jax.gossip.kernels import gossip
-from afga_jax.gossip.mixing import positions
 from afga_jax.population.sampling import Plan
 from afga_jax.recipe import Recipe
 from afga_jax.typing import Array

@@ -9,7 +9,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from afga_jax import keys, trees
-from afga_jax.gossip.mixing import positions
+from afga_jax.gossip.base import positions
 from afga_jax.optimizers.aggregators import AggregatorState
 from afga_jax.recipe import FederatedState, Memory, RoundInfo
 from afga_jax.rounds.cycle import Cycle

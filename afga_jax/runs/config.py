@@ -8,16 +8,13 @@ an algorithm has of its own (`afga_jax.algorithm`) is a field as soon as it is d
 import collections
 import dataclasses
 import functools
-import numbers
-import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Any, cast
 
 from afga_jax import checks
 from afga_jax import mesh as meshes
 from afga_jax.algorithms import ALGORITHMS, Options, lookup
-from afga_jax.algorithms.options import BOUNDS
 from afga_jax.algorithms.registry import own_options, owners_of
 from afga_jax.data.own import BUILT_IN, OWN_DATASETS
 from afga_jax.data.partition import SCHEMES
@@ -31,6 +28,7 @@ from afga_jax.optimizers.client import LOCAL_OPTIMIZERS
 from afga_jax.optimizers.compressors import COMPRESSORS
 from afga_jax.rounds.execution import ENGINES
 from afga_jax.runs import plugins
+from afga_jax.runs.fields import Field, bounds_of, checked, kind_of
 
 GROUPS = (
     *("algorithm", "data", "model", "participation"),
@@ -38,7 +36,6 @@ GROUPS = (
 )
 
 _OPTIONS = {field.name: field for field in dataclasses.fields(Options)}
-_SIGNS = {"above": ">", "at_least": ">=", "below": "<", "at_most": "<="}
 
 # Looked at, not copied: a plugin may add names.
 DATASETS: Mapping[str, Any] = collections.ChainMap(
@@ -52,44 +49,6 @@ SCHEDULES = ("constant", "cosine", "linear", "step")
 _LARGEST_SEED = 2**31 - 1
 # Names of fields in older runs, and now; None: it is gone, no number depended on it.
 _FORMER: dict[str, str | None] = {"balance": None}
-
-
-class Field(NamedTuple):
-    """What is known of one field of a configuration.
-
-    Attributes:
-      name: The field's name, which is also the flag's.
-      kind: `str`, `int`, `float`, `bool`, or `tuple` (of whole numbers).
-      default: None: the table of settings, or the algorithm, decides.
-      group: One of `GROUPS`.
-      help: What it is, in a line.
-      bounds: Limits, as `checks.number` and `checks.integer` take them.
-      choices: The names it may be; empty: any.
-      file: Whether it may also be the path of a file.
-      neutral: Whether the run's numbers stay the same whatever it is.
-      option: Whether it is an option of the algorithms.
-      usual: The default of the algorithm that it belongs to, for people.
-    """
-
-    name: str
-    kind: type
-    default: Any
-    group: str
-    help: str
-    bounds: Mapping[str, Any] = types.MappingProxyType({})
-    choices: Iterable[str] = ()
-    file: bool = False
-    neutral: bool = False
-    option: bool = False
-    usual: Any = None
-
-    def limits(self) -> str:
-        """The bounds for people: `> 0 and <= 1`, or the choices."""
-        names = ", ".join(self.choices)
-        if self.choices:
-            return f"{names}, or a file" if self.file else names
-        bounds = [f"{_SIGNS[k]} {v}" for k, v in self.bounds.items() if k in _SIGNS]
-        return " and ".join(bounds)
 
 
 def _setting(group: str, help: str, default: Any = None, **about: Any) -> Any:
@@ -372,13 +331,11 @@ class Config:
         if isinstance(values.get("plugin"), str):
             plugins.load(values["plugin"])
         if "algo" in values:  # where it is not known, its options are not either
-            _checked(_fixed()["algo"], values["algo"], parts is None)
+            checked(_fixed()["algo"], values["algo"], parts is None)
         checks.names(values, [field.name for field in fields()])
         object.__setattr__(self, "parts", parts)
         for field in fields():
-            value = _checked(
-                field, values.get(field.name, field.default), parts is None
-            )
+            value = checked(field, values.get(field.name, field.default), parts is None)
             if value is not None or field.name in _fixed():
                 object.__setattr__(self, field.name, value)
         self._leave_out_foreign_options()
@@ -511,13 +468,15 @@ def _own_fields() -> list[Field]:
 
 def _describe(field: dataclasses.Field) -> Field:
     """Reads a dataclass's field; it is an option of the algorithms by its name."""
-    about, kind = dict(field.metadata), _kind(field.type)
+    about, kind = dict(field.metadata), kind_of(field.type)
     if field.name in _OPTIONS:
         own = dict(_OPTIONS[field.name].metadata)
         own.pop("kind", None)
         about = {"option": True, **own, **about}
     known = {name: value for name, value in about.items() if name in Field._fields}
-    return Field(field.name, kind, field.default, bounds=_bounds(kind, about), **known)
+    return Field(
+        field.name, kind, field.default, bounds=bounds_of(kind, about), **known
+    )
 
 
 def _describe_own(name: str, declared: dataclasses.Field) -> Field:
@@ -530,71 +489,8 @@ def _describe_own(name: str, declared: dataclasses.Field) -> Field:
         None,
         group="algorithm",
         help=f"{', '.join(owners)}: {about['help'] or 'an option of its own.'}",
-        bounds=_bounds(about["kind"], about),
+        bounds=bounds_of(about["kind"], about),
         choices=ALGORITHMS if about["algorithm"] else about.get("choices", ()),
         option=True,
         usual=defaults[0] if all(one == defaults[0] for one in defaults) else None,
     )
-
-
-def _bounds(kind: type, about: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Whole numbers are at least 1 unless it is said otherwise."""
-    bounds = {name: about[name] for name in BOUNDS if name in about}
-    return types.MappingProxyType(
-        {"at_least": 1, **bounds} if kind in (int, tuple) else bounds
-    )
-
-
-def _checked(field: Field, value: Any, by_name: bool) -> Any:
-    """The value in its plain type, or a ValueError with value, bound and fix.
-
-    Args:
-      field: What is known of the field.
-      value: What was chosen.
-      by_name: Whether a word stands for what is registered under it.
-    """
-    if value is None and field.default is None:
-        return None
-    if field.kind is bool:
-        if isinstance(value, bool):
-            return value
-        raise ValueError(f"{field.name} = {value!r}, but it must be true or false.")
-    if field.kind is int:
-        checks.integer(field.name, value, **field.bounds)
-        return int(value)
-    if field.kind is float:
-        if isinstance(value, bool) or not isinstance(value, numbers.Real):
-            raise ValueError(f"{field.name} = {value!r}, but it must be a number.")
-        checks.number(field.name, value, **field.bounds)
-        return float(value)
-    if field.kind is tuple:
-        return _whole_numbers(field, value)
-    return _text(field, value, by_name)
-
-
-def _kind(annotation: Any) -> type:
-    """The type in `type | None`; what a tuple holds is always whole numbers."""
-    if isinstance(annotation, types.UnionType):
-        annotation = get_args(annotation)[0]
-    return get_origin(annotation) or annotation
-
-
-def _whole_numbers(field: Field, value: Any) -> tuple[int, ...]:
-    if not isinstance(value, (list, tuple)) or not value:
-        raise ValueError(
-            f"{field.name} = {value!r}, but it must be whole numbers: for example "
-            "64,32."
-        )
-    for number in value:
-        checks.integer(field.name, number, **field.bounds)
-    return tuple(int(number) for number in value)
-
-
-def _text(field: Field, value: Any, by_name: bool) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError(f"{field.name} = {value!r}, but it must be a word.")
-    if field.file and ("." in value or "/" in value):
-        return value
-    if field.choices and by_name:
-        checks.choice(field.name, value, field.choices)
-    return value

@@ -11,7 +11,8 @@ import afga_jax
 import toy
 from afga_jax import attacks, robust, topology
 from afga_jax.gossip.kernels import as_kernels
-from afga_jax.gossip.mixing import Every, WithinClusters
+from afga_jax.gossip.mixing import WithinClusters
+from afga_jax.gossip.periods import Every
 from afga_jax.population.clustering import from_labels, single
 from afga_jax.testing import defences
 

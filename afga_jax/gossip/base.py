@@ -1,0 +1,151 @@
+"""What every mixing answers, and what follows from the answers."""
+
+from abc import ABC, abstractmethod
+
+import jax.numpy as jnp
+import numpy as np
+import scipy  # `scipy.sparse` is imported where it is used first
+
+from afga_jax.gossip.links import Links
+from afga_jax.gossip.messages import StepMessages, in_sequence, of_matrix
+from afga_jax.gossip.operators import (
+    Operator,
+    by_matrix,
+)
+from afga_jax.gossip.stencil import WrappedGrid
+from afga_jax.population.sampling import Participants, Plan
+from afga_jax.typing import Array
+
+
+class Mixing(ABC):
+    """Who mixes with whom, when.
+
+    A kind of mixing defines `rows`, `at` and `spectral_gap`. All else follows from
+    these, by matrices of all rows; a kind with more structure has its own closed forms.
+    """
+
+    @abstractmethod
+    def rows(self, plan: Plan, cycle: Array | int = 0) -> Array | None:
+        """Ids of the clients that hold a model, in row order; None: 0, 1, …, N−1."""
+
+    @abstractmethod
+    def at(self, plan: Plan, step: Array | int, cycle: Array | int = 0) -> Operator:
+        """The operator of a local step.
+
+        Mixing that is random draws with `plan.mixing_key(step, cycle)`: the same for
+        all engines and the ledger, another for every seed, round and step.
+        """
+
+    @abstractmethod
+    def spectral_gap(self) -> float | None:
+        """ρ, the largest over clusters; None where it changes with the plan."""
+
+    @property
+    def mixes(self) -> bool:
+        """Whether clients ever mix."""
+        return True
+
+    #: Whether mixed models are sums of the models by W, whatever these are.
+    linear = True
+    #: Whether clients remember what their neighbours know of them (`exchange`).
+    remembers = False
+
+    def is_due(self, step: Array | int) -> Array | bool:
+        """Whether anybody mixes after a local step."""
+        return True
+
+    def message_bits(self, size: int) -> float | None:
+        """Bits of a message of so many numbers; None: the numbers as they are."""
+        return None
+
+    def degrees(self) -> np.ndarray | None:
+        """How many neighbours clients have, `[n]`; None: it changes with the plan."""
+        return None
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether W = Wᵀ at every step, as links that fail need it."""
+        return True
+
+    def over(
+        self, links: Links, plan: Plan, step: Array | int, cycle: Array | int = 0
+    ) -> Operator:
+        """The operator of a local step over the links that are up.
+
+        Args:
+          links: Which links are up at this step.
+          plan: The round's plan.
+          step: Number of the local step in the cycle.
+          cycle: Number of the cycle in the round.
+        """
+        matrix, ids = self.at(plan, step, cycle).matrix(), self.rows(plan, cycle)
+        ids = jnp.arange(len(matrix)) if ids is None else ids
+        return by_matrix(links.kept(matrix, ids))
+
+    def neighbourhood(self, clients: np.ndarray) -> np.ndarray:
+        """Positions such that clients that are close mix with each other first."""
+        return np.zeros(len(clients), np.int64)
+
+    def fixed_rows(self) -> np.ndarray | None:
+        """The clients in row order, where it is the same in every round."""
+        return None
+
+    def holders(self, participants: Participants) -> np.ndarray:
+        """Number of clients that hold a model, `[cycles, groups]`."""
+        holders = participants.sizes.copy()
+        # Those outside of a cycle's clusters are counted with the first cluster.
+        holders[:, 0] += participants.num_clients - holders.sum(1)
+        return holders
+
+    def messages(self, participants: Participants) -> StepMessages:
+        """The messages of each mixing step."""
+        cycles = range(len(participants.clusters))
+
+        def at(round, step, plan):
+            matrices = (self.at(plan, step, cycle).matrix() for cycle in cycles)
+            return in_sequence([of_matrix(matrix)] for matrix in matrices)
+
+        return StepMessages(at, needs_plan=True)
+
+    def grid(self, mixes: np.ndarray) -> WrappedGrid | None:
+        """The clusters as grids that wrap around, where mixing is a mean of shifts.
+
+        Args:
+          mixes: Whether clients mix after each local step, `[steps]`.
+        """
+        return None
+
+    def involved(self, plan: Plan, cycle: int, clients: np.ndarray) -> Array | None:
+        """Ids that mixing does not lead out of, among them `clients`; None: all."""
+        return self.rows(plan, cycle)
+
+    def sparse(
+        self, plan: Plan, step: int, cycle: int, ids: np.ndarray
+    ) -> "scipy.sparse.csr_array | None":
+        """W of a step among the clients that are involved; None: nobody mixes.
+
+        Args:
+          plan: The round's plan, on the host.
+          step: Number of the local step in the cycle.
+          cycle: Number of the cycle in the round.
+          ids: Ids of the clients that are `involved`, sorted and without padding.
+        """
+        matrix = np.asarray(self.at(plan, step, cycle).matrix(), np.float64)
+        rows = self.rows(plan, cycle)
+        if rows is not None:
+            order = np.argsort(np.asarray(rows), kind="stable")[: len(ids)]
+            matrix = matrix[np.ix_(order, order)]
+        return scipy.sparse.csr_array(matrix)
+
+    def matrix_entries(self, num_rows: int) -> int:
+        """How many numbers the matrices have that `sparse` is made from."""
+        return num_rows**2
+
+
+def positions(rows: Array | None, ids: Array, num_clients: int) -> Array:
+    """The rows that hold these clients; padding is sent past the last row."""
+    if rows is None:
+        return ids
+    # By comparing: cheaper to compile than a sort, and few ids are looked up at once.
+    row = (ids[..., None] == rows.reshape(*[1] * ids.ndim, -1)).argmax(-1)
+    return jnp.where(ids < num_clients, row, len(rows))

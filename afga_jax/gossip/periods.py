@@ -1,0 +1,200 @@
+"""Mixing at some of the steps: every q-th, or with exact averages in between."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from afga_jax import checks
+from afga_jax.gossip.base import Mixing
+from afga_jax.gossip.kernels import Average
+from afga_jax.gossip.messages import Traffic, in_sequence
+from afga_jax.gossip.operators import (
+    Operator,
+    by_matrix,
+    either,
+    identity,
+)
+from afga_jax.population.sampling import Plan
+from afga_jax.typing import Array
+
+
+@dataclass(frozen=True)
+class _At(Mixing):
+    """Another mixing, at some of the steps."""
+
+    mixing: Mixing
+
+    def rows(self, plan, cycle=0):
+        return self.mixing.rows(plan, cycle)
+
+    @property
+    def symmetric(self):
+        return self.mixing.symmetric
+
+    def spectral_gap(self):
+        return self.mixing.spectral_gap()
+
+    def fixed_rows(self):
+        return self.mixing.fixed_rows()
+
+    def holders(self, participants):
+        return self.mixing.holders(participants)
+
+
+@dataclass(frozen=True)
+class Every(_At):
+    """Mix only after every q-th local step of a cycle (HA-Fed, Appendix F.3).
+
+    Attributes:
+      mixing: Who mixes with whom.
+      period: q.
+    """
+
+    period: int
+
+    def at(self, plan, step, cycle=0):
+        return self._if_due(self.mixing.at(plan, step, cycle), step)
+
+    def over(self, links, plan, step, cycle=0):
+        return self._if_due(self.mixing.over(links, plan, step, cycle), step)
+
+    def _if_due(self, operator: Operator, step: Array | int) -> Operator:
+        return either(self.is_due(step), operator, identity(operator))
+
+    def is_due(self, step):
+        return (step + 1) % self.period == 0
+
+    def neighbourhood(self, clients):
+        return self.mixing.neighbourhood(clients)
+
+    @property
+    def mixes(self):
+        return self.mixing.mixes
+
+    def messages(self, participants):
+        inner = self.mixing.messages(participants)
+
+        def at(round, step, plan):
+            due = (step + 1) % self.period == 0
+            return inner.at(round, step, plan) if due else Traffic()
+
+        return inner._replace(at=at)
+
+    def degrees(self):
+        return self.mixing.degrees()
+
+    def grid(self, mixes):
+        due = np.arange(1, len(mixes) + 1) % self.period == 0
+        return self.mixing.grid(mixes & due)
+
+    def involved(self, plan, cycle, clients):
+        return self.mixing.involved(plan, cycle, clients)
+
+    def sparse(self, plan, step, cycle, ids):
+        if (step + 1) % self.period:
+            return None
+        return self.mixing.sparse(plan, step, cycle, ids)
+
+    def matrix_entries(self, num_rows):
+        return self.mixing.matrix_entries(num_rows)
+
+
+@dataclass(frozen=True)
+class PeriodicAverage(_At):
+    """Gossip with exact averaging in place of every H-th mixing, counted over rounds.
+
+    Attributes:
+      mixing: Who mixes with whom at the other steps.
+      num_clients: N.
+      period: H.
+
+    Reference: Chen et al., Accelerating gossip SGD with periodic global averaging,
+    2021.
+    """
+
+    num_clients: int
+    period: int
+
+    def at(self, plan, step, cycle=0):
+        number = self._number(plan, step)
+        others, average = self.mixing.at(plan, step, cycle), self._average(plan, cycle)
+        return either(number % self.period == 0, average, others)
+
+    def over(self, links, plan, step, cycle=0):
+        matrix, ids = self._average(plan, cycle).matrix(), self.rows(plan, cycle)
+        ids = jnp.arange(self.num_clients) if ids is None else ids
+        average = by_matrix(links.kept(matrix, ids))
+        others = self.mixing.over(links, plan, step, cycle)
+        return either(self._number(plan, step) % self.period == 0, average, others)
+
+    def _number(self, plan: Plan, step: Array | int) -> Array:
+        """The number of a mixing step, counted over rounds from 1."""
+        return plan.round * plan.cycles.active.shape[1] + step + 1
+
+    def _average(self, plan, cycle) -> Operator:
+        rows = self.rows(plan, cycle)
+        real = jnp.ones(self.num_clients, bool)
+        if rows is not None:
+            real = rows < self.num_clients
+
+        def average(x):
+            here = jnp.pad(real, (0, len(x) - len(real)))
+            weights = here.astype(x.dtype) / self.num_clients
+            # As a product: a reduction over the first axis is slow on CPU.
+            mean = jnp.tensordot(weights, x, 1)[None]
+            if len(x) == self.num_clients:
+                return jnp.broadcast_to(mean, x.shape)
+            # Rows that are nobody's keep what they have.
+            return jnp.where(here.reshape(-1, *[1] * (x.ndim - 1)), mean, x)
+
+        def apply(tree, mesh=None):
+            return jax.tree.map(average, tree)
+
+        def matrix():
+            return average(jnp.eye(len(real)))
+
+        return Operator(apply, matrix)
+
+    def messages(self, participants):
+        # Averaging counts as what it is here, a step on the complete graph; a
+        # deployment may have a cheaper all-reduce.
+        average = Average(self.num_clients).messages()
+        average = in_sequence([[average]] * len(participants.clusters))
+        inner = self.mixing.messages(participants)
+
+        def at(round, step, plan):
+            number = round * participants.steps + step + 1
+            return inner.at(round, step, plan) if number % self.period else average
+
+        return inner._replace(at=at)
+
+
+@dataclass(frozen=True)
+class _FromMethods(Mixing):
+    """The methods of a mixing whose class is not derived from `Mixing`."""
+
+    rows: Any = None
+    at: Any = None
+    spectral_gap: Any = None
+
+
+def every(mixing: Any, period: int, local_steps: int) -> Mixing:
+    """Thins out a mixing to every `period`-th step.
+
+    Args:
+      mixing: A `Mixing`, or any value with `rows`, `at` and `spectral_gap`.
+      period: Number of local steps from one mixing to the next.
+      local_steps: Number of local steps of a cycle.
+    """
+    checks.integer("mix_every", period)
+    if period > local_steps:
+        raise ValueError(
+            f"mix_every = {period}, but it must be <= local_steps = {local_steps}: "
+            "otherwise nobody ever mixes. Lower mix_every."
+        )
+    if not isinstance(mixing, Mixing):
+        mixing = _FromMethods(mixing.rows, mixing.at, mixing.spectral_gap)
+    return mixing if period == 1 else Every(mixing, period)
