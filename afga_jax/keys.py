@@ -53,7 +53,7 @@ def place_key(
 
     Args:
       key: The run's key.
-      purpose: What is drawn.
+      purpose: What is drawn; as an array only the first eight, up to `MIXING`.
       round: Number of the round, from 0.
       cycle: Number of the cycle in the round, below `MAX_CYCLES`.
       step: Number of the local step in the cycle, below `MAX_STEPS`.

@@ -7,8 +7,8 @@ algorithm. Writes `liars.csv` and its figure into the folder OUT; what the file 
 already is not run again.
 """
 
+import argparse
 import csv
-import sys
 import tempfile
 from pathlib import Path
 
@@ -30,7 +30,10 @@ AGGREGATORS = {"mean": "without defence: mean", "median": "with defence: median"
 COLUMNS = ["algorithm", "aggregator", "liars", "accuracy", "std"]
 
 
-def main(out: Path) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path, help="Folder of the numbers and the figure.")
+    out = parser.parse_args().out
     out.mkdir(parents=True, exist_ok=True)
     path = out / "liars.csv"
     done = rows(path)
@@ -84,4 +87,4 @@ def figure(path: Path, picture: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main()

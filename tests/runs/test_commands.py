@@ -66,6 +66,8 @@ EXPERIMENTS = [x for x in PYTHON if "experiments." in x and x not in PLUGINS]
 TESTS = [line for line in PYTHON if "pytest" in line]
 # Run by `tests/testing/test_vectors.py`.
 VECTORS = "python -m afga_jax.testing.vectors OUT"
+# Run by `tests/algorithms/test_signatures.py`.
+STUB = "python tests/stub.py"
 
 
 class Understood(Exception):
@@ -80,7 +82,7 @@ def test_commands_are_found():
     text = "`afga NAME` is a pattern\n\n    srun afga cifar --x\n"
     assert printed(text) == [["python", "-m", "experiments.cifar", "--x"]]
     assert len(EXPERIMENTS) > 10
-    assert {*BENCHMARKS, *EXPERIMENTS, *PLUGINS, *TESTS, VECTORS} == set(PYTHON)
+    assert {*BENCHMARKS, *EXPERIMENTS, *PLUGINS, *TESTS, VECTORS, STUB} == set(PYTHON)
     assert {"make demo", "make test", "make slow"} <= set(MAKE)
 
 

@@ -48,7 +48,8 @@ def run_of(name, accuracies, *, seed=0, links=None, config=(), **options):
     rows = []
     for number, (accuracy, plan) in enumerate(zip(accuracies, plans, strict=False)):
         uploads = 0 if algorithm.recipe.server is None else int(plan.cycles.upload.size)
-        bill = costs.per_round(types.SimpleNamespace(uploads=uploads), number, plan)
+        info = types.SimpleNamespace(uploads=uploads, faults={})
+        bill = costs.per_round(info, number, plan)
         bill["uploads"] = uploads
         totals = {name: total + bill[name] for name, total in totals.items()}
         row = {f"{n}_total": total for n, total in totals.items() if n != "hours"}

@@ -40,7 +40,7 @@ WITHOUT = [
     ("fedavg", {"weighting": "size"}, "weighted by size"),
     ("fedavg", {"attack": afga_jax.attacks.sign_flip(0.3)}, "liars"),
     ("fedavg", {"dp_clip": None, "dp_noise": None}, "no noise"),
-    (lambda options: afga_jax.ALGORITHMS["fedavg"](options), {}, "not known"),
+    (lambda options: afga_jax.ALGORITHMS["fedavg"].recipe(options), {}, "not known"),
 ]
 
 

@@ -133,7 +133,7 @@ def described(value: Any) -> str:
     """What a record says of a value that is not plain.
 
     >>> described(np.eye(2)), described(len), described([1, "a"])
-    ('array (2, 2), b2daa4c3', 'len', "[1, 'a']")
+    ('array (2, 2), ce0c32a2', 'len', "[1, 'a']")
     """
     if isinstance(value, Clustering):
         members = value.sizes if value.members is None else value.members

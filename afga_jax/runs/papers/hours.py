@@ -59,7 +59,8 @@ def per_round(config: Config, links: Links) -> float:
     algorithm, key = algorithm_of(config), jax.random.key(0)
     costs = ledger.costs(algorithm, jax.eval_shape(algorithm.init, key), links)
     uploads = jax.eval_shape(algorithm.plan, key, 0).cycles.upload.size
-    return costs.per_round(types.SimpleNamespace(uploads=uploads), 0)["hours"]
+    info = types.SimpleNamespace(uploads=uploads, faults={})
+    return costs.per_round(info, 0)["hours"]
 
 
 def _cell(run: Run, accuracy: int) -> str:

@@ -83,7 +83,7 @@ def reached(name: str, clusters: int, rounds: int) -> Reached:
             for round in range(rounds)
         ]
     costs = ledger.costs(algorithm, jax.eval_shape(algorithm.init, key))
-    spent = costs.per_round(types.SimpleNamespace(uploads=_ACTIVE), 0)
+    spent = costs.per_round(types.SimpleNamespace(uploads=_ACTIVE, faults={}), 0)
     effective = [w.sum() ** 2 / (w**2).sum() / len(w) for w in by_round if w.any()]
     rho = None if name == "none" else algorithm.recipe.mixing.spectral_gap()
     sent, every = spent["gossip_messages"], np.concatenate(by_round)
