@@ -1,6 +1,7 @@
 """What every mixing answers, and what follows from the answers."""
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 import jax.numpy as jnp
 import numpy as np
@@ -140,6 +141,43 @@ class Mixing(ABC):
     def matrix_entries(self, num_rows: int) -> int:
         """How many numbers the matrices have that `sparse` is made from."""
         return num_rows**2
+
+
+@dataclass(frozen=True)
+class Around(Mixing):
+    """Another mixing with something done to it; what is not said is as there.
+
+    Attributes:
+      mixing: The mixing that something is done to.
+    """
+
+    mixing: Mixing
+
+    def rows(self, plan, cycle=0):
+        return self.mixing.rows(plan, cycle)
+
+    def spectral_gap(self):
+        return self.mixing.spectral_gap()
+
+    @property
+    def mixes(self):
+        return self.mixing.mixes
+
+    @property
+    def symmetric(self):
+        return self.mixing.symmetric
+
+    def degrees(self):
+        return self.mixing.degrees()
+
+    def fixed_rows(self):
+        return self.mixing.fixed_rows()
+
+    def holders(self, participants):
+        return self.mixing.holders(participants)
+
+    def messages(self, participants):
+        return self.mixing.messages(participants)
 
 
 def positions(rows: Array | None, ids: Array, num_clients: int) -> Array:

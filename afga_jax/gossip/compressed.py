@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from afga_jax import keys
-from afga_jax.gossip.base import Mixing
+from afga_jax.gossip.base import Around
 from afga_jax.gossip.operators import Operator
 from afga_jax.optimizers.compressors import Compressor
 from afga_jax.population.sampling import Plan
@@ -27,7 +27,7 @@ from afga_jax.typing import Array
 
 
 @dataclass(frozen=True)
-class Compressed(Mixing):
+class Compressed(Around):
     """Another mixing, by CHOCO.
 
     Attributes:
@@ -37,16 +37,12 @@ class Compressed(Mixing):
       num_clients: N.
     """
 
-    mixing: Mixing
     compressor: Compressor
     step_size: float
     num_clients: int
 
     linear = False
     remembers = True
-
-    def rows(self, plan, cycle=0):
-        return self.mixing.rows(plan, cycle)
 
     def at(self, plan, step, cycle=0):
         inner = self.mixing.at(plan, step, cycle)
@@ -62,25 +58,6 @@ class Compressed(Mixing):
             return jax.vmap(unravel)(flat + self.step_size * pull), public
 
         return Operator(inner.apply, inner.matrix, exchange)
-
-    def spectral_gap(self):
-        return self.mixing.spectral_gap()
-
-    @property
-    def mixes(self):
-        return self.mixing.mixes
-
-    def fixed_rows(self):
-        return self.mixing.fixed_rows()
-
-    def holders(self, participants):
-        return self.mixing.holders(participants)
-
-    def messages(self, participants):
-        return self.mixing.messages(participants)
-
-    def degrees(self):
-        return self.mixing.degrees()
 
     def message_bits(self, size):
         return self.compressor.bits(size)

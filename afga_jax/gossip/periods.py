@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from afga_jax import checks
-from afga_jax.gossip.base import Mixing
+from afga_jax.gossip.base import Around, Mixing
 from afga_jax.gossip.kernels import Average
 from afga_jax.gossip.messages import Traffic, in_sequence
 from afga_jax.gossip.operators import (
@@ -22,30 +22,7 @@ from afga_jax.typing import Array
 
 
 @dataclass(frozen=True)
-class _At(Mixing):
-    """Another mixing, at some of the steps."""
-
-    mixing: Mixing
-
-    def rows(self, plan, cycle=0):
-        return self.mixing.rows(plan, cycle)
-
-    @property
-    def symmetric(self):
-        return self.mixing.symmetric
-
-    def spectral_gap(self):
-        return self.mixing.spectral_gap()
-
-    def fixed_rows(self):
-        return self.mixing.fixed_rows()
-
-    def holders(self, participants):
-        return self.mixing.holders(participants)
-
-
-@dataclass(frozen=True)
-class Every(_At):
+class Every(Around):
     """Mix only after every q-th local step of a cycle (HA-Fed, Appendix F.3).
 
     Attributes:
@@ -70,10 +47,6 @@ class Every(_At):
     def neighbourhood(self, clients):
         return self.mixing.neighbourhood(clients)
 
-    @property
-    def mixes(self):
-        return self.mixing.mixes
-
     def messages(self, participants):
         inner = self.mixing.messages(participants)
 
@@ -82,9 +55,6 @@ class Every(_At):
             return inner.at(round, step, plan) if due else Traffic()
 
         return inner._replace(at=at)
-
-    def degrees(self):
-        return self.mixing.degrees()
 
     def grid(self, mixes):
         due = np.arange(1, len(mixes) + 1) % self.period == 0
@@ -103,7 +73,7 @@ class Every(_At):
 
 
 @dataclass(frozen=True)
-class PeriodicAverage(_At):
+class PeriodicAverage(Around):
     """Gossip with exact averaging in place of every H-th mixing, counted over rounds.
 
     Attributes:
@@ -117,6 +87,12 @@ class PeriodicAverage(_At):
 
     num_clients: int
     period: int
+
+    # Also where nobody mixes in between.
+    mixes = True
+
+    def degrees(self):
+        return None
 
     def at(self, plan, step, cycle=0):
         number = self._number(plan, step)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from afga_jax import checks
-from afga_jax.gossip.base import Mixing
+from afga_jax.gossip.base import Around, Mixing
 from afga_jax.gossip.operators import Operator, on_first
 from afga_jax.optimizers.attacks import Attack
 from afga_jax.population.sampling import Plan
@@ -111,7 +111,7 @@ DEFENCES: dict[str, Callable[..., Defence]] = {
 
 
 @dataclass(frozen=True)
-class Guarded(Mixing):
+class Guarded(Around):
     """Another mixing, with liars or a defence against them.
 
     Attributes:
@@ -121,15 +121,11 @@ class Guarded(Mixing):
       num_clients: N.
     """
 
-    mixing: Mixing
     defence: Defence | None
     attack: Attack | None
     num_clients: int
 
     linear = False
-
-    def rows(self, plan, cycle=0):
-        return self.mixing.rows(plan, cycle)
 
     def at(self, plan, step, cycle=0):
         inner = self.mixing.at(plan, step, cycle)
@@ -142,25 +138,6 @@ class Guarded(Mixing):
             return on_first(len(matrix), mix, tree)
 
         return Operator(apply, inner.matrix)
-
-    def spectral_gap(self):
-        return self.mixing.spectral_gap()
-
-    @property
-    def mixes(self):
-        return self.mixing.mixes
-
-    def fixed_rows(self):
-        return self.mixing.fixed_rows()
-
-    def holders(self, participants):
-        return self.mixing.holders(participants)
-
-    def messages(self, participants):
-        return self.mixing.messages(participants)
-
-    def degrees(self):
-        return self.mixing.degrees()
 
     def _lying(self, plan: Plan, ids: Array | None, count: int) -> Array:
         """Which rows lie to their neighbours, `[count]`."""

@@ -39,15 +39,15 @@ class Periodic(Mixing):
     def rows(self, plan, cycle=0):
         return self.phases[0].rows(plan, cycle)
 
+    @property
+    def symmetric(self):
+        return all(mixing.symmetric for mixing in self.phases)
+
     def fixed_rows(self):
         return self.phases[0].fixed_rows()
 
     def holders(self, participants):
         return self.phases[0].holders(participants)
-
-    @property
-    def symmetric(self):
-        return all(mixing.symmetric for mixing in self.phases)
 
     def at(self, plan, step, cycle=0):
         operators = [mixing.at(plan, step, cycle) for mixing in self.phases]

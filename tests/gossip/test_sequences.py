@@ -95,6 +95,23 @@ def test_a_sequence_goes_on_in_the_next_round():
     assert behind == [15, 14, 12, 8, 15, 14]
 
 
+@pytest.mark.parametrize(
+    ("name", "symmetric"),
+    [("one_peer_exponential", False), ("base_graph", True), ("matchings", True)],
+)
+def test_links_that_fail_need_symmetric_graphs(name, symmetric):
+    options = {"num_clients": 8, "active": 2, "topology": name}
+    options["faults"] = afga_jax.Faults(link_failure=0.2)
+    if symmetric:
+        algorithm = afga_jax.build("afga", toy.logistic(), **options)
+        plan = algorithm.plan(KEY, 0)
+        matrix = algorithm.recipe.mixing.at(plan, 0).matrix()
+        topology.validated(matrix, connected=False)
+    else:
+        with pytest.raises(ValueError, match="symmetric"):
+            afga_jax.build("afga", toy.logistic(), **options)
+
+
 def test_matchings_leave_at_most_one_out_and_differ():
     algorithm = afga_jax.build(
         *("cafga", toy.logistic()),
