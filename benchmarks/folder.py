@@ -100,7 +100,7 @@ def _print_checkpoint(training: Training, lines: list, out: Path) -> None:
 
 
 def _start(experiment, out: Path) -> None:
-    folder.identity(experiment.config, checksum(experiment))
+    folder.identity(experiment.config, checksum(experiment.clients, experiment.test))
     record.read(out)
     record.lines_of(out)
 
