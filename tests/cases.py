@@ -3,8 +3,8 @@
 import pytest
 
 
-def marked(cases, unmarked, mark=pytest.mark.slow):
-    """Cases for `parametrize`: all but some have a mark, such as `slow`.
+def marked(cases, unmarked):
+    """Cases for `parametrize`: all but some are left to the slow tests.
 
     Cases of several arguments are tuples.
     """
@@ -12,6 +12,6 @@ def marked(cases, unmarked, mark=pytest.mark.slow):
     assert set(unmarked) <= set(cases)
     values = (case if isinstance(case, tuple) else (case,) for case in cases)
     return [
-        pytest.param(*value, marks=() if case in unmarked else mark)
+        pytest.param(*value, marks=() if case in unmarked else pytest.mark.slow)
         for case, value in zip(cases, values, strict=True)
     ]

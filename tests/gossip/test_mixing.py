@@ -78,7 +78,7 @@ def built(options, **more):
 
 
 # Every second one is enough for `make check`.
-VARIANTS = [pytest.param(options, marks=pytest.mark.variant) for options in GRID[1::2]]
+VARIANTS = [pytest.param(options, marks=pytest.mark.slow) for options in GRID[1::2]]
 
 
 @pytest.mark.parametrize("options", GRID[::2] + VARIANTS, ids=str)

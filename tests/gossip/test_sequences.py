@@ -1,6 +1,7 @@
 """Graphs that change with the step: exact in a period, the same for both engines."""
 
 import functools
+import itertools
 
 import chex
 import jax
@@ -11,6 +12,7 @@ import afga_jax
 import toy
 from afga_jax.gossip import sequences, topology
 from afga_jax.population import clustering
+from cases import marked
 from reference_cases import SIZES, UNEQUAL
 
 KEY = jax.random.key(5)
@@ -46,8 +48,13 @@ def test_clusters_of_any_sizes_average_exactly_in_a_period():
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("name", sequences.SEQUENCES)
-@pytest.mark.parametrize("clusters", [False, True], ids=["everybody", "clusters"])
+@pytest.mark.parametrize(
+    ("name", "clusters"),
+    marked(
+        itertools.product(sequences.SEQUENCES, [False, True]),
+        [("one_peer_exponential", False), ("matchings", True)],
+    ),
+)
 def test_both_engines_agree_with_the_matrices(name, clusters):
     options = {"clustering": UNEQUAL} if clusters else {}
     algorithm = afga_jax.build(

@@ -13,17 +13,12 @@ from generated import generated, saying
 import afga_jax
 import faulty
 import toy
+from cases import marked
 
 pytestmark = [
     pytest.mark.usefixtures("x64"),
     pytest.mark.filterwarnings("ignore:one client is selected per cluster"),
 ]
-
-
-def seeds(quick, all_):
-    """The quick ones are part of `make check`."""
-    slow = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(quick, all_)]
-    return [*range(quick), *slow]
 
 
 def cases():
@@ -43,7 +38,7 @@ def drawn(number):
     return case, afga_jax.Faults(*map(float, rates))
 
 
-@pytest.mark.parametrize("number", seeds(5, 25))
+@pytest.mark.parametrize("number", marked(range(25), range(2)))
 def test_mixing_stays_doubly_stochastic_and_keeps_the_mean(number):
     case, faults = drawn(number)
     with saying(case._replace(options={**case.options, "faults": faults})):
@@ -95,7 +90,7 @@ def pick(tree, rows):
     return jax.tree.map(lambda x: x[rows], tree)
 
 
-@pytest.mark.parametrize("number", seeds(2, 16))
+@pytest.mark.parametrize("number", marked(range(16), range(1)))
 def test_both_engines_agree(number):
     case, faults = drawn(number)
     algorithm, after = case.build(faults=faults), []

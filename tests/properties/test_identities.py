@@ -85,7 +85,7 @@ def test_cafga_with_everybody_active_and_few_uploads_is_hafed_partial():
 
 @pytest.mark.parametrize(
     ("active", "other"),
-    [(6, "hafed_partial"), pytest.param(12, "hafed", marks=pytest.mark.variant)],
+    [(6, "hafed_partial"), pytest.param(12, "hafed", marks=pytest.mark.slow)],
 )
 def test_hafed_active_with_certainty_and_mixing_always(active, other):
     options = {"num_clusters": 3, "active": active, **AMSGRAD}
@@ -93,23 +93,21 @@ def test_hafed_active_with_certainty_and_mixing_always(active, other):
     assert_same(certain, models(other, **options))
 
 
-@pytest.mark.parametrize("q", marked([1, 2, 4], [2], pytest.mark.variant))
+@pytest.mark.parametrize("q", marked([1, 2, 4], [2]))
 def test_hafed_partial_on_complete_graphs_is_full(q):
     options = {"num_clusters": 3, "topology": "complete", "mix_every": q, **AMSGRAD}
     partial = models("hafed_partial", active=3, **options)
     assert_same(partial, models("hafed", **options))
 
 
-@pytest.mark.variant
+@pytest.mark.slow
 def test_hafed_partial_on_rings_is_not_full():
     options = {"num_clusters": 3, **AMSGRAD}
     partial = models("hafed_partial", active=3, **options)
     assert_different(partial, models("hafed", active=12, **options))
 
 
-@pytest.mark.parametrize(
-    "weighting", marked(["uniform", "size"], ["size"], pytest.mark.variant)
-)
+@pytest.mark.parametrize("weighting", marked(["uniform", "size"], ["size"]))
 def test_fedcluster_of_one_cluster_is_fedavg(weighting):
     sizes = (3, 9, 4, 6, 5, 8, 7, 6, 3, 9, 2, 4)
     options = {"active": 4, "weighting": weighting, "server_lr": 1.0, **COMMON}
@@ -152,7 +150,7 @@ def test_serverless_and_full_averaging_are_centralised_sgd():
     assert_same(models("sgd", **inside, **options), central[steps - 1 :: steps])
 
 
-@pytest.mark.variant
+@pytest.mark.slow
 def test_batchnorm_statistics_are_averaged_outside_the_server_optimizer():
     # With one local step from the same start, the mean of the clients' statistics does
     # not depend on the server's optimizer, nor on gossip with everybody uploading.
@@ -165,14 +163,14 @@ def test_batchnorm_statistics_are_averaged_outside_the_server_optimizer():
     assert float(np.abs(averaged[0][1]["mean"]).max()) > 0
 
 
-@pytest.mark.variant
+@pytest.mark.slow
 def test_ring_by_rolls_and_by_matrix_train_alike():
     by_name = models("afga", active=4, **AMSGRAD)
     matrix = models("afga", active=4, topology=topology.ring, **AMSGRAD)
     assert_same(by_name, matrix)
 
 
-@pytest.mark.variant
+@pytest.mark.slow
 def test_given_labels_equal_the_same_random_clusters():
     clustering = afga_jax.clustering.equal(NUM_CLIENTS, 3, seed=5)
     options = {"active": 6, **AMSGRAD}

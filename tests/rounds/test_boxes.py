@@ -74,7 +74,7 @@ def compare(name, matrix_at, num_clients, *, local=parts.sgd, **options):
             (20, 3, (0, 1, 19)),
             (20, 2, (0, 21, -22)),
         ],
-        [(13, 1, (0, 1, 2, 4, 8)), (20, 2, (0, 21, -22))],
+        [(13, 1, (0, 1, 2, 4, 8))],
     ),
 )
 def test_far_offsets_wrap_around(num_clients, steps, offsets):
@@ -176,9 +176,7 @@ def test_without_mixing_only_who_uploads_computes(name, options):
 # has reached is not the one that it was.
 @pytest.mark.parametrize(
     ("clusters", "order"),
-    marked(
-        itertools.product([1, 2], ["after", "before"]), [(1, "before"), (2, "after")]
-    ),
+    marked(itertools.product([1, 2], ["after", "before"]), [(2, "after")]),
 )
 def test_an_upload_is_idle_where_no_gradient_has_reached(clusters, order):
     members = [list(range(k, 40, clusters)) for k in range(clusters)]

@@ -215,7 +215,7 @@ ENGINES = {
 }
 
 
-QUICK = ("trimmed", "remembered", "dropouts in clusters")
+QUICK = ("remembered", "dropouts in clusters")
 
 
 @pytest.mark.parametrize("name", marked(ENGINES, QUICK))

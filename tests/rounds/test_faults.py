@@ -102,7 +102,7 @@ OTHERS = {
     "scaffold": ("scaffold", {}),
     "fedcluster": ("fedcluster", {"clustering": [0, 1, 2] * 3, "active": 6}),
 }
-QUICK = ("clusters", "afga(a)")
+QUICK = ("clusters",)
 
 
 @pytest.mark.parametrize(

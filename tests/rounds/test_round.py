@@ -12,6 +12,7 @@ import pytest
 import afga_jax
 import toy
 from afga_jax.rounds import needed
+from cases import marked
 
 KEY = jax.random.key(11)
 
@@ -92,7 +93,7 @@ def test_nobody_active_is_a_round_without_gradients():
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("name", ["hafed_active", "scaffold"])
+@pytest.mark.parametrize("name", marked(["hafed_active", "scaffold"], ["scaffold"]))
 def test_chunks_of_clients_change_nothing(name):
     data = toy.clients(12)
     results = []

@@ -113,14 +113,14 @@ def graph_of(name):
         return plan, finder.graph(plan, 0), stateful
 
 
-# By their matrices and their kinds of local state; `make check` has no others.
+# By their matrices and their kinds of local state; the slow tests have the others.
 FIRST = (
     *("ring", "torus", "mix first", "fewer steps", "unequal clusters", "adapted"),
     *("some of all", "no mixing", "cycles", "adam", "new mixing"),
 )
 
 
-@pytest.mark.parametrize("name", marked(CASES, FIRST, pytest.mark.variant))
+@pytest.mark.parametrize("name", marked(CASES, FIRST))
 def test_reads_are_products_of_the_mixing_matrices(name, x64):
     algorithm = built(name)
     plan, graph, stateful = graph_of(name)
@@ -253,10 +253,9 @@ def test_a_row_is_kept_until_its_last_reader(width):
 
 
 # Random options are in `tests/properties`, special graphs in `test_boxes`.
-QUICK = ("torus", "mix first", "unequal clusters", "some of all", "adam", "new mixing")
+QUICK = ("unequal clusters", "new mixing")
 
 
-@pytest.mark.variant
 @pytest.mark.parametrize("name", marked(CASES, QUICK))
 def test_same_numbers_as_the_dense_engine(name, x64):
     """Different order of summation only: rounding, amplified by the adaptive step."""

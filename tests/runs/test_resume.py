@@ -97,7 +97,7 @@ class Killed(Display):
         raise ZeroDivisionError
 
 
-@pytest.mark.parametrize("engine", ["dense", "span"])
+@pytest.mark.parametrize("engine", marked(["dense", "span"], ["span"]))
 def test_the_same_clients_and_links_fail_after_a_stop(engine, tmp_path):
     faults = afga_jax.Faults(0.3, 0.3, 0.3, upload_loss=0.5)
     programs = run_files.programs("afga", {"faults": faults}, engine=engine)

@@ -26,6 +26,7 @@ def digits_clients(num_clients=10, **options):
     return digits, data.from_dataset(digits, held, batch_size=16, **options)
 
 
+@pytest.mark.slow
 def test_convmixer_learns_the_digits_by_afga():
     digits, clients = digits_clients()
     model = models.create("convmixer", 10, width=16, depth=1, patch=2, kernel=3)
@@ -77,6 +78,7 @@ def test_ten_million_clients():
     assert all(leaf.size < 10_000 for leaf in jax.tree.leaves(result.state))
 
 
+@pytest.mark.slow
 def test_lstm_learns_a_role():
     line = (
         "to be, or not to be, that is the question: whether it is nobler in the mind "
