@@ -11,6 +11,7 @@ Two kinds of CSV file are read (`read`):
   it.
 """
 
+import hashlib
 import math
 import os
 from dataclasses import dataclass
@@ -41,6 +42,16 @@ class Availability:
     table: np.ndarray
     per_cluster: bool = False
     source: str = "availability"
+
+    @property
+    def digest(self) -> str:
+        """Names who is there when, however the file that says it is written.
+
+        >>> Availability(np.eye(2, dtype=bool)).digest
+        '60e2453b'
+        """
+        about = f"{self.per_cluster} {self.table.shape}".encode()
+        return hashlib.sha256(about + np.packbits(self.table).tobytes()).hexdigest()[:8]
 
     def check(self, clustering: Clustering) -> None:
         """Refuses a table of another number of clients or clusters."""

@@ -1,8 +1,9 @@
 """The folder of a run: what is there already, and whether it may go on.
 
-A run's identity names the settings that may not change and the data. It is written into
-`config.json` and into every state, which also notes the lines of the metrics that
-belong to it: what was exchanged, edited or lost does not go on unnoticed.
+A run's identity names the settings that may not change, the data, and what a file of
+who is there says. It is written into `config.json` and into every state, which also
+notes the lines of the metrics that belong to it: what was exchanged, edited or lost
+does not go on unnoticed.
 """
 
 import contextlib
@@ -84,15 +85,16 @@ def existing(out: Path, resume: bool) -> Run | None:
     return run
 
 
-def identity(config: Config, data: int) -> str:
+def identity(config: Config, data: int, availability: str | None = None) -> str:
     """Names a run: the settings that may not change when it goes on, and its data.
 
     Args:
       config: Complete settings.
       data: Checksum of the data (`experiment.checksum`).
+      availability: Digest of who is there when (`Availability.digest`); None: all are.
 
     Returns:
-      The SHA-256 of both, as canonical JSON.
+      The SHA-256 of all, as canonical JSON.
     """
     kept = config.to_dict()
     for name in (*neutral(), *_STOPPING):
@@ -103,11 +105,16 @@ def identity(config: Config, data: int) -> str:
             kept.pop(field.name, None)
     if config.lr_schedule == "constant":
         del kept["rounds"]
-    content = json.dumps({"settings": kept, "data": data}, sort_keys=True)
+    named = {"settings": kept, "data": data}
+    if availability is not None:
+        named["availability"] = availability
+    content = json.dumps(named, sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def check_begun(before: Run, config: Config, own: str, out: Path) -> None:
+def check_begun(
+    before: Run, config: Config, own: str, out: Path, availability: str | None = None
+) -> None:
     """Refuses to go on with other settings or data than those of the run.
 
     Args:
@@ -115,8 +122,14 @@ def check_begun(before: Run, config: Config, own: str, out: Path) -> None:
       config: Settings to go on with.
       own: Identity by these settings and the data that are there now.
       out: The run's folder.
+      availability: As for `identity`.
     """
     check_same(Config.from_dict(before.config), config, out)
+    if (before.facts or {}).get("availability", availability) != availability:
+        raise ValueError(
+            f"{config.availability} has others there than when the run in "
+            f"{str(out)!r} began: restore it, or start a new run elsewhere."
+        )
     if before.identity != own:
         raise ValueError(
             f"{out / 'config.json'} is of a run on another data set than what is there "

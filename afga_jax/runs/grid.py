@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from afga_jax.algorithms import Options
 from afga_jax.algorithms.options import numbers
 from afga_jax.algorithms.registry import own_options
+from afga_jax.population import availability
 from afga_jax.runs import flags
 from afga_jax.runs.config import Config, Field, fields
 from afga_jax.runs.experiment import Experiment
@@ -134,6 +135,9 @@ def fingerprint(config: Config, but_for: Sequence[str] = ()) -> str:
     for values in (content, content.get("parts", {})):
         for name in left_out:
             values.pop(name, None)
+    if config.availability is not None:  # what the file says, not only its name
+        table = availability.read(config.availability, config.hours_per_round)
+        content["availability_digest"] = table.digest
     text = json.dumps(content, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

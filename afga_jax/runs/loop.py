@@ -185,7 +185,13 @@ class Training:
     @functools.cached_property
     def identity(self) -> str:
         """Names the run, for its folder and its states."""
-        return folder.identity(self.config, self.programs.checksum)
+        availability = self.programs.experiment.facts.get("availability")
+        return folder.identity(self.config, self.programs.checksum, availability)
+
+    def check_begun(self, before: Run, out: Path) -> None:
+        """Refuses to go on with what is in a folder where it is another run."""
+        availability = self.programs.experiment.facts.get("availability")
+        folder.check_begun(before, self.config, self.identity, out, availability)
 
     def save(self, checkpoints: Checkpoints, lines: Sequence[Line]) -> None:
         """Saves the state, unless it is there already.

@@ -96,7 +96,7 @@ def run(
             raise ValueError("the programs differ from the run in more than numbers.")
         training = Training(config, programs)
         if before is not None:
-            folder.check_begun(before, config, training.identity, out)
+            training.check_begun(before, out)
         with processes.writer_of(out) as writer:
             return _run(training, writer, display, about or {}, before)
 

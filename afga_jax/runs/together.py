@@ -91,7 +91,7 @@ class _Member(Training):
         self.diverged = False
         before = folder.existing(out, resume=True)
         if before is not None:
-            folder.check_begun(before, config, self.identity, out)
+            self.check_begun(before, out)
         self.go_on(self.states, before, out)
         choice = programs.trainer.choose(self.keys, programs.experiment.clients)
         facts = {**programs.experiment.facts, "engine": choice.record}

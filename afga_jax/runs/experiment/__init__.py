@@ -43,7 +43,7 @@ class Experiment(NamedTuple):
       facts: What the record keeps, as JSON has it: `dataset`, `stand_in`, `partition`,
         `parameters`, `statistics`, `rho`, `gradients_per_round` (at most), `theory`,
         `input_shape`, `input_dtype` and `classes` (None: a problem without a model),
-        `label_names` of images,
+        `label_names` of images, `availability` (digest of a file of who is there),
         `minimum` where it is known, and `notes`, lines for the user.
     """
 
@@ -85,6 +85,9 @@ def from_config(config: Config, access: data.Access | None = None) -> Experiment
     notes += _everybody_computes(algorithm)
     notes += _without_guarantee(algorithm)
     facts["notes"] = notes
+    faults = algorithm.options.faults
+    if faults is not None and faults.availability is not None:
+        facts["availability"] = faults.availability.digest
     return Experiment(
         config, workload.task, algorithm, workload.clients, workload.test, facts
     )
