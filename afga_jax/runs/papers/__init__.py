@@ -26,7 +26,7 @@ NAMES: dict[str, Declaration | Study] = {
     )
 } | {
     subject.name: subject
-    for subject in (trial.STUDY, reached.STUDY, claims.STUDY, conditions.STUDY)
+    for subject in (trial.STUDY, reached.STUDY, claims.STUDY, *conditions.STUDIES)
 }
 
 
