@@ -104,7 +104,7 @@ class Conditions(NamedTuple):
           scale: The size; `smoke` has two runs, the others are the same.
           kept: The folder of runs, by configuration.
         """
-        panels, more = self.panels, {"scale": "small"}
+        panels, more = self.panels, dict[str, Any](scale="small")
         if scale == "smoke":
             first, more = self.panels[0], _SMOKE
             panels = (
