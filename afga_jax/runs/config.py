@@ -168,7 +168,7 @@ class Config:
     topology: str | None = _topology(
         "Who mixes with whom.",
         # Looked at, not copied: a plugin may add names.
-        choices=collections.ChainMap({"none": None}, SEQUENCES, KERNELS),
+        choices=collections.ChainMap({"none": 0, "label_aware": 0}, SEQUENCES, KERNELS),
         file=True,
     )
     topology_rho: float | None = _topology(
@@ -176,6 +176,10 @@ class Config:
     )
     topology_seed: int = _topology(
         "Seed of a random graph.", 0, at_least=0, at_most=_LARGEST_SEED
+    )
+    topology_weights: str | None = _topology(
+        "Of a graph's edges: as named, or fastest, with the smallest ρ.",
+        choices=("named", "fastest"),
     )
     adapted: str | None = _topology("Mix among the active only.")
     mixing_order: str | None = _topology("Mix after or before the step.")

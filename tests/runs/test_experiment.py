@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from afga_jax import ALGORITHMS, data
-from afga_jax.gossip import kernels, mixing, topology
+from afga_jax.gossip import designed, kernels, mixing, topology
 from afga_jax.runs import devices
 from afga_jax.runs.config import Config
 from afga_jax.runs.experiment import from_config, model_of
@@ -207,6 +207,41 @@ def test_topologies(tmp_path):
     file.write_text("a,b\n")
     with pytest.raises(ValueError, match=r"ring.csv.*matrix of numbers"):
         digits(topology=str(file))
+
+
+def test_fastest_weights():
+    made = digits(topology="chain", topology_weights="fastest")
+    # Boyd et al., Fastest mixing Markov chain on a path, 2006: ρ = cos(π/n).
+    assert made.facts["rho"] == pytest.approx(np.cos(np.pi / 8), abs=2e-3)
+    plain = digits(topology="chain", topology_weights="named").facts["rho"]
+    assert plain == digits(topology="chain").facts["rho"] > made.facts["rho"]
+    for name, message in (
+        (None, "topology = None is no graph"),
+        ("matchings", "'matchings' is no graph"),
+        ("exponential", "'exponential' is directed.*hypercube"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            digits(topology=name, topology_weights="fastest")
+
+
+@pytest.mark.parametrize("clusters", [1, 2])
+def test_neighbours_by_label_are_of_the_runs_own_data(clusters):
+    given = {"algo": "cafga", "num_clusters": clusters, "active": 2}
+    made = digits(topology="label_aware", topology_seed=3, **given)
+    groups, mixed = made.algorithm.recipe.clustering, made.algorithm.recipe.mixing
+    for ids, size, kernel in zip(
+        groups.table(), groups.sizes, mixed.kernels, strict=True
+    ):
+        held = [made.clients.full(int(i)) for i in ids[:size]]
+        labels = [np.asarray(b.targets)[np.asarray(b.mask) > 0] for b in held]
+        counts = [np.bincount(own, minlength=10) for own in labels]
+        expected = designed.label_aware(np.stack(counts), seed=3)
+        np.testing.assert_array_equal(kernel.matrix(), expected)
+
+
+def test_neighbours_by_label_need_labels():
+    with pytest.raises(ValueError, match=r"label_aware.*quadratic.*'ring'"):
+        from_config(resolve({"topology": "label_aware"}, dataset="quadratic").config)
 
 
 def test_random_graphs_of_clusters_of_one():

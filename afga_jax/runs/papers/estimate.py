@@ -87,6 +87,7 @@ def algorithm_of(config: Config):
     toy = quadratic(2, 1)
     workload = Workload(toy.task, toy.data, None)
     changes = {"clustering": "equal", "lr_schedule": "constant", "topology_rho": None}
+    changes["topology_weights"] = None
     if config.topology not in (None, "none", "complete"):
         changes["topology"] = None
     options = options_of(config.replace(**changes), workload)
