@@ -63,7 +63,7 @@ def test_the_span_engine_in_a_new_process_that_saw_other_rounds(algo, tmp_path):
     run_files.assert_same(whole, parts, programs)
 
 
-@pytest.mark.parametrize("consensus", [False, True])
+@pytest.mark.parametrize("consensus", marked([False, True], [True]))
 def test_who_stops_a_run_does_not_wait_for_an_evaluation(consensus, tmp_path, capfd):
     programs = run_files.programs("afga", consensus=consensus, num_seeds=2)
     config = programs.experiment.config

@@ -14,6 +14,7 @@ import toy
 from afga_jax.gossip import kernels, mixing, topology
 from afga_jax.runs import published
 from afga_jax.training import ledger
+from cases import marked
 
 
 def info(uploads):
@@ -104,8 +105,16 @@ REGISTERED = {
 SMALL = {"local_steps": 4, "participation": 0.25}
 
 
+# One of each kind of plan and of mixing.
+QUICK = (
+    *("fedavg", "hafed_active", "fedcluster", "dsgd", "uneven clusters"),
+    *("adapted, uneven", "every third", "pga off beat", "cycles that gossip"),
+    *("one graph per cluster", "random graph", *new_kinds.CASES),
+)
+
+
 @pytest.mark.filterwarnings("ignore:one client is selected")
-@pytest.mark.parametrize("case", [*REGISTERED, *CASES])
+@pytest.mark.parametrize("case", marked([*REGISTERED, *CASES], QUICK))
 def test_messages_and_hours_are_those_of_plans_and_matrices(case):
     name, options = {**REGISTERED, **CASES}[case]
     algorithm, costs = prices(name, **{**SMALL, **options})

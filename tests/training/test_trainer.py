@@ -87,6 +87,7 @@ def test_a_trainer_evaluates_states():
         np.testing.assert_allclose(clients.values[name][3], metrics[name], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_seeds_in_one_program_equal_seeds_apart():
     algorithm, data = build(), toy.clients(8)
 
