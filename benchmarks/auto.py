@@ -6,8 +6,8 @@ An MLP and a CNN on Fashion-MNIST, one device per core. Both engines take turns;
 median of their laps counts, and the peak of the process beyond what it was before,
 without what JAX itself takes (`benchmarks.peaks` has whole processes). Cells of very
 many gradients are left out, and where many read from many only the chosen engine runs:
-they would take minutes a round. Writes `results/auto.md` and `results/auto.json`; with
-`--only`, a part of the cells' names, the other lines stay.
+they would take minutes a round. Writes `auto.md` and `auto.json` to the folder
+`--results`; with `--only`, a part of the cells' names, the other lines stay.
 """
 
 import argparse
@@ -74,11 +74,12 @@ def main() -> None:
     parser.add_argument("--only", help="a part of the cells' names", default="")
     parser.add_argument("--least", type=float, default=0.3, help="seconds of a lap")
     parser.add_argument("--most", type=float, default=10, help="seconds of a round")
+    parser.add_argument("--results", type=pathlib.Path, default=RESULTS)
     args = parser.parse_args()
     devices.use()
     grid = itertools.product(("mlp-100", "cnn"), SCALES, VARIANTS)
     cells = [Cell(*one) for one in grid]
-    path = RESULTS / "auto.json"
+    path = args.results / "auto.json"
     found = json.loads(path.read_text()) if path.exists() else {"rows": {}}
     for cell in cells:
         if args.only not in cell.name or cell.gradients > GRADIENTS[cell.model]:
@@ -90,7 +91,7 @@ def main() -> None:
         jax.clear_caches()
         gc.collect()
     rows = {c.name: found["rows"][c.name] for c in cells if c.name in found["rows"]}
-    (RESULTS / "auto.md").write_text(auto_report.page(rows, found["devices"]))
+    (args.results / "auto.md").write_text(auto_report.page(rows, found["devices"]))
     print(auto_report.verdict(rows))
 
 

@@ -22,8 +22,9 @@ def page(rows: dict[str, dict], devices: int) -> str:
         "# Is `auto` right?",
         "",
         f"`python -m benchmarks.auto`, {devices} CPU devices. `auto` is the rule of "
-        "`afga_jax/engine.py`, which looks at no clock. Memory, predicted → measured, "
-        "is what rounds take beyond the data in a process that has compiled before. "
+        "`afga_jax/training/engine_choice.py`, which looks at no clock. Memory, "
+        "predicted → measured, is what rounds take beyond the data in a process that "
+        "has compiled before. "
         "Loss: how many times the faster engine's seconds the chosen one took. –: not "
         "run, because a round or its schedule would take too long. `auto.json` keeps "
         "lines that were not measured again, so they may be of several runs.",

@@ -1,11 +1,13 @@
 """How long data takes: draws for few and many clients, partitions, Shakespeare.
 
-    python benchmarks/data.py
+    python -m benchmarks.data
+    python -m benchmarks.data --repeats=1      # does it work?
 
 Things that are compared take turns, and the smallest time of each counts: others may be
 using the machine. Shakespeare is timed where TFDS_DATA_DIR holds the text.
 """
 
+import argparse
 import os
 import time
 from collections.abc import Callable
@@ -35,7 +37,7 @@ def best_of(
     return best
 
 
-def draws(labels: np.ndarray, augment: bool) -> dict[str, float]:
+def draws(labels: np.ndarray, augment: bool, repeats: int) -> dict[str, float]:
     """Seconds of a compiled draw of a batch of 50 CIFAR-sized images."""
     pixels = np.random.default_rng(0).integers(
         0, 256, (NUM_SAMPLES, 32, 32, 3), dtype=np.uint8
@@ -53,10 +55,10 @@ def draws(labels: np.ndarray, augment: bool) -> dict[str, float]:
         clients = data.client_data(source, held, batch_size=50)
         jax.block_until_ready(draw(clients, key, client))
         functions[name] = lambda clients=clients: draw(clients, key, client)
-    return best_of(functions, 300)
+    return best_of(functions, 100 * repeats)
 
 
-def partitions(labels: np.ndarray) -> dict[str, float]:
+def partitions(labels: np.ndarray, repeats: int) -> dict[str, float]:
     """Seconds to deal 50,000 samples."""
     functions = {
         f"{name}, {num_clients:,} clients": (
@@ -75,10 +77,10 @@ def partitions(labels: np.ndarray) -> dict[str, float]:
             ("overlap", 10_000_000),
         ]
     }
-    return best_of(functions, 3)
+    return best_of(functions, repeats)
 
 
-def works(folder: Path) -> dict[str, float]:
+def works(folder: Path, repeats: int) -> dict[str, float]:
     """Seconds from the zipped text to roles, to one text, to a hundred clients."""
     text = shakespeare.read_text(folder / "raw" / "shakespeare_complete_works.txt.gz")
     roles = shakespeare.parse(text)
@@ -94,7 +96,7 @@ def works(folder: Path) -> dict[str, float]:
         "spread over 100 clients": lambda: data.spread(spoken, 100).starts,
         "draw 50 windows": lambda: draw(clients, key, client),
     }
-    return best_of(functions, 5)
+    return best_of(functions, repeats)
 
 
 def report(title: str, seconds: dict[str, float]) -> None:
@@ -104,16 +106,19 @@ def report(title: str, seconds: dict[str, float]) -> None:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=3, help="a hundred draws each")
+    repeats = parser.parse_args().repeats
     labels = np.random.default_rng(1).permutation(np.arange(NUM_SAMPLES) % NUM_CLASSES)
     for augment in (False, True):
-        seconds = draws(labels.astype(np.int32), augment)
+        seconds = draws(labels.astype(np.int32), augment, repeats)
         report(f"a batch of 50 images{', cropped and flipped' * augment}", seconds)
         many, few = (seconds[f"overlap, {n} clients"] for n in ("10 million", "100"))
         print(f"  10 million against 100: {many / few:.2f} times")
-    report("dealing 50,000 samples", partitions(labels))
+    report("dealing 50,000 samples", partitions(labels, repeats))
     folder = os.environ.get("TFDS_DATA_DIR")
     if folder and (Path(folder) / "raw").exists():
-        report("Shakespeare", works(Path(folder)))
+        report("Shakespeare", works(Path(folder), repeats))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Peak memory of an AFGA round: 100 clients with a ConvMixer-256-8 each.
 
-    python -m benchmarks.memory [--num_clients=100] [--local_steps=2]
+    python -m benchmarks.memory [--num_clients=100] [--local_steps=2] [--depth=8]
 
 Random images stand in for CIFAR-10's 50,000, at the same size. Peak memory does not
 depend on the number of local steps, so a few are enough.
@@ -22,6 +22,7 @@ def main() -> None:
     parser.add_argument("--num_clients", type=int, default=100)
     parser.add_argument("--active", type=int, default=5)
     parser.add_argument("--local_steps", type=int, default=2)
+    parser.add_argument("--depth", type=int, default=8, help="layers of the model")
     args = parser.parse_args()
 
     rng = np.random.default_rng(0)
@@ -31,7 +32,9 @@ def main() -> None:
     source = data.samples.images(images, labels, augment=True)
     clients = data.client_data(source, held, batch_size=50)
     report("data loaded")
-    task = models.classifier(models.create("convmixer", 10), (32, 32, 3))
+    task = models.classifier(
+        models.create("convmixer", 10, depth=args.depth), (32, 32, 3)
+    )
     algorithm = afga_jax.build(
         "afga",
         task,

@@ -7,8 +7,9 @@ Five clients with weights of their own take SGD steps on batches of 50: in `scan
 in a loop there. Five processes take turns: JAX with one device that owns all cores, JAX
 with one device per core and the clients spread over them, and PyTorch with all cores in
 either memory layout and with threads that spin or sleep while they wait, of which the
-fastest counts. PyTorch lives in an environment of its own, made on first use. The table
-goes to `results/models.md` and `models.json`.
+fastest counts. PyTorch lives in an environment of its own, made on first use; where it
+cannot be had the page says why. The table goes to `models.md` and `models.json` in the
+folder `--results`.
 """
 
 import argparse
@@ -54,11 +55,13 @@ def main():
     parser.add_argument("--results", type=pathlib.Path, default=HERE / "results")
     arguments = parser.parse_args()
     arguments.results.mkdir(exist_ok=True)
+    python, missing = environments.interpreter("torch")
     figures = {"machine": machine(), "repeats": arguments.repeats, "models": []}
+    figures["missing"] = missing
     with contextlib.ExitStack() as stack:
         workers = {
             name: stack.enter_context(Worker(*command))
-            for name, command in commands().items()
+            for name, command in commands(python).items()
         }
         for name in arguments.models:
             figures["models"].append(compare(workers, name, arguments.repeats))
@@ -71,16 +74,21 @@ def write(figures, folder):
     (folder / "models.md").write_text(report(figures))
 
 
-def commands():
-    """What each contestant runs, and its environment."""
+def commands(python):
+    """What each contestant runs, and its environment.
+
+    Args:
+      python: PyTorch's; None: it does not compete.
+    """
     here = [sys.executable, HERE / "jax_models.py"]
-    python, reason = environments.interpreter("torch")
-    if reason:
-        raise RuntimeError(f"PyTorch is missing: {reason}")
-    there = [python, HERE / "torch_models.py"]
-    return {
+    ours = {
         ONE: (here, {"XLA_FLAGS": device_flag(1)}),
         PER_CORE: (here, {"XLA_FLAGS": device_flag(os.cpu_count())}),
+    }
+    if python is None:
+        return ours
+    there = [python, HERE / "torch_models.py"]
+    return ours | {
         LAST: (there, {}),
         FIRST: (there, {}),
         PASSIVE: (there, {"OMP_WAIT_POLICY": "passive"}),
@@ -95,7 +103,7 @@ def device_flag(devices):
 def compare(workers, name, repeats):
     """Seconds per client step of every contestant; repeats are interleaved."""
     clients, laps = {}, {contestant: [] for contestant in workers}
-    matmul = {contestant: [] for contestant in (ONE, LAST)}
+    matmul = {contestant: [] for contestant in (ONE, LAST) if contestant in workers}
     for contestant, worker in workers.items():
         request = {"name": name, "clients": CLIENTS, "batch": BATCH}
         if contestant in TORCHES:
@@ -144,30 +152,41 @@ def line(row):
     laps = row["seconds per client step"]
     middle = {name: statistics.median(values) for name, values in laps.items()}
     best = {name: min(values) for name, values in laps.items()}
-    torch = min(TORCHES, key=middle.get)
+    torch = min(
+        (name for name in TORCHES if name in laps), key=middle.get, default=None
+    )
     cells = [row["model"]]
     for name in (ONE, PER_CORE, torch):
-        cells.append(f"{middle[name]:.4f} ({best[name]:.4f}–{max(laps[name]):.4f})")
-    cells[-1] += torch.removeprefix("torch")
+        cells.append(_seconds(laps.get(name)))
+    cells[-1] += (torch or "").removeprefix("torch")
     # Against the best of PyTorch's settings each time, which may be two of them.
-    ratios = [
+    ratios = torch and [
         (middle[name] / middle[torch], best[name] / min(best[t] for t in TORCHES))
         for name in (ONE, PER_CORE)
     ]
-    cells += [f"{median:.2f} / {least:.2f}" for median, least in ratios]
+    cells += [f"{median:.2f} / {least:.2f}" for median, least in ratios or ()]
+    cells += [] if ratios else ["–", "–"]
     allowed = ALLOWED[row["model"]]
-    met = any(max(pair) <= allowed for pair in ratios)
+    met = ratios and any(max(pair) <= allowed for pair in ratios)
     cells.append(f"{allowed:.1f} {'met' if met else 'not shown'}")
     work = row["gflop per client step"]
-    cells.append(" / ".join(f"{work / middle[n]:.0f}" for n in (ONE, PER_CORE, torch)))
+    shown = [name for name in (ONE, PER_CORE, torch) if name]
+    cells.append(" / ".join(f"{work / middle[name]:.0f}" for name in shown))
     matmul = row["matmul gflop per second"]
-    cells.append(" / ".join(f"{statistics.median(matmul[n]):.0f}" for n in (ONE, LAST)))
+    cells.append(" / ".join(f"{statistics.median(x):.0f}" for x in matmul.values()))
     before, after = row["load average before and after"]
     cells.append(f"{before:.1f}–{after:.1f}")
     return "| " + " | ".join(cells) + " |"
 
 
+def _seconds(laps):
+    if laps is None:
+        return "–"
+    return f"{statistics.median(laps):.4f} ({min(laps):.4f}–{max(laps):.4f})"
+
+
 def report(figures):
+    missing = figures.get("missing")
     head = (
         "model",
         "one device",
@@ -201,6 +220,7 @@ def report(figures):
             "|" + "---|" * len(head),
             *(line(row) for row in figures["models"]),
             "",
+            *([f"PyTorch is missing: {missing}", ""] if missing else []),
         ]
     )
 

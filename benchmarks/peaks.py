@@ -1,6 +1,7 @@
 """Predicted and measured peak memory, each case in a process of its own.
 
     python -m benchmarks.peaks
+    python -m benchmarks.peaks --only "span AFGA"
 
 Peaks are beyond what the process held when its data was loaded, compilation included.
 """
@@ -32,6 +33,7 @@ CASES = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="+", default=list(CASES), choices=CASES)
     parser.add_argument("--case", choices=CASES, help="measure it in this process")
     args = parser.parse_args()
     if args.case:
@@ -39,7 +41,8 @@ def main() -> None:
         return
     print("| case | model | N | engine | devices | predicted GB | measured GB |")
     print("|---" * 7 + "|")
-    for name, (model, _, clients, _, devices, _) in CASES.items():
+    for name in args.only:
+        model, _, clients, _, devices, _ = CASES[name]
         done = subprocess.run(
             [sys.executable, "-m", "benchmarks.peaks", f"--case={name}"],
             env={**os.environ, **device_flags(devices)},

@@ -55,9 +55,9 @@ def child(programs: str) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         states = Checkpoints(folder)
         # The first time also imports what saves.
-        training.save(states)
+        training.save(states, [])
         training.advance(1)
-        saving = _timed(lambda: training.save(states))
+        saving = _timed(lambda: training.save(states, []))
     host = _host_seconds(training)
     every = config.checkpoint_every or config.eval_every
     seconds["round"] = statistics.median(laps)

@@ -1,9 +1,16 @@
 """Notebooks as they are committed: with their outputs, and nothing of a machine."""
 
 import ast
+import contextlib
 import json
+import os
 import re
+import socket
+import subprocess
+import sys
+import time
 import tomllib
+import urllib.request
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -48,13 +55,40 @@ def test_all_are_listed():
     assert [name for name in NAMES if f"({name}.ipynb)" in listed] == list(NAMES)
 
 
-def test_jupyter_is_installed_by_what_the_page_says():
-    """`jupyter` alone is: nbmake brings it, without a page to open notebooks on."""
-    page = (ROOT / "notebooks" / "README.md").read_text()
-    before, opened, _ = page.partition(".venv/bin/jupyter lab")
-    tested = (ROOT / "constraints.txt").read_text()
-    assert opened
-    assert "pip install jupyterlab" in before or "\njupyterlab==" in tested
+@pytest.mark.slow
+def test_jupyter_opens_them(tmp_path):
+    """`jupyter lab notebooks`, as the page prints it, shows every notebook."""
+    assert (
+        ".venv/bin/jupyter lab notebooks" in (ROOT / "notebooks/README.md").read_text()
+    )
+    command = [Path(sys.executable).with_name("jupyter"), "lab", "notebooks"]
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    given = ["--no-browser", "--allow-root", "--IdentityProvider.token="]
+    given += ["--ip=127.0.0.1", f"--port={port}", "--port-retries=0"]
+    own = {
+        f"JUPYTER_{kind}_DIR": str(tmp_path) for kind in ("RUNTIME", "CONFIG", "DATA")
+    }
+    lab = subprocess.Popen(
+        [*command, *given],
+        cwd=ROOT,
+        env={**os.environ, **own, "IPYTHONDIR": str(tmp_path)},
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        # It says that it is running a moment before it listens.
+        for _ in range(600):
+            with contextlib.suppress(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            time.sleep(0.1)
+        address = f"http://127.0.0.1:{port}/api/contents"
+        with urllib.request.urlopen(address, timeout=60) as answer:
+            listed = {entry["name"] for entry in json.load(answer)["content"]}
+    finally:
+        lab.terminate()
+        lab.wait(60)
+    assert {f"{name}.ipynb" for name in NAMES} <= listed
 
 
 @pytest.mark.parametrize("name", NAMES)

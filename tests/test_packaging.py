@@ -62,6 +62,25 @@ def test_constraints_fit_the_requirements():
 
 
 @pytest.mark.slow
+def test_pre_commit_formats_what_is_committed(tmp_path):
+    """`pre-commit install`, as CONTRIBUTING prints it, then a commit."""
+    shutil.copy(ROOT / ".pre-commit-config.yaml", tmp_path)
+    tools = tmp_path / ".venv" / "bin"
+    tools.mkdir(parents=True)
+    (tools / "ruff").symlink_to(Path(sys.executable).with_name("ruff"))
+    (tmp_path / "crooked.py").write_text("x  =  1\n")
+    user = ["-c", "user.name=n", "-c", "user.email=e"]
+    git = ["git", "-C", str(tmp_path), *user]
+    subprocess.run([*git, "init", "-q"], check=True)
+    _run("-m", "pre_commit", "install", cwd=tmp_path)
+    subprocess.run([*git, "add", "crooked.py", ".pre-commit-config.yaml"], check=True)
+    done = subprocess.run([*git, "commit", "-qm", "m"], capture_output=True, text=True)
+    assert "ruff format" in done.stderr + done.stdout
+    assert done.returncode != 0
+    assert (tmp_path / "crooked.py").read_text() == "x = 1\n"
+
+
+@pytest.mark.slow
 def test_wheel_works_outside_the_repository(tmp_path):
     source, site = tmp_path / "source", tmp_path / "site"
     kept = shutil.ignore_patterns("__pycache__")

@@ -2,8 +2,8 @@
 
 The slow tests run those that train, at smoke scale. `make` targets and notebooks are
 run by `.ci/run`, downloads by `tests/runs/test_data_command.py` from a server of its
-own, benchmarks by people: those are started here, and stopped once they have read their
-flags.
+own, benchmarks at their smallest by `tests/test_benchmarks.py`: here they are started,
+and stopped once they have read the flags that are printed.
 """
 
 import argparse
