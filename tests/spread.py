@@ -12,7 +12,7 @@ import numpy as np
 
 import afga_jax
 import toy
-from afga_jax import aggregators, data
+from afga_jax import aggregators, attacks, compressors, data, robust
 from afga_jax.data.partition.assignment import stored
 from afga_jax.mesh import make_mesh
 from afga_jax.optimizers.aggregators import Aggregator, AggregatorState
@@ -186,6 +186,39 @@ def robust_on_two():
     print(json.dumps(results))
 
 
+def guarded_on_two():
+    """Prints how far robust and compressed gossip on two devices are from one."""
+    defences = robust.clipped(1), robust.trimmed_mean(1)
+    top_k, qsgd = compressors.top_k(0.3), compressors.qsgd(4)
+    dissensus, nan = attacks.dissensus(0.3), attacks.nan(0.3)
+    unequal = {**STEPS, "participation": 0.25, "clustering": [0] * 4 + [1] * 12}
+    guarded = {
+        "lies": ("afga", {**SOME, "attack": dissensus, "compress_uploads": qsgd}),
+        "clipped": (
+            "cafga",
+            {
+                **{**unequal, "attack": dissensus, "faults": FAULTS},
+                "gossip_defence": defences[0],
+            },
+        ),
+        "trimmed mean": (
+            "afga",
+            {
+                **{**SOME, "topology": "exponential", "attack": nan},
+                "gossip_defence": defences[1],
+            },
+        ),
+        "qsgd": ("cafga", {**unequal, "compress_gossip": qsgd}),
+        "top-k": ("dsgd", {**STEPS, "mix_every": 2, "compress_gossip": top_k}),
+    }
+    results = {}
+    with jax.enable_x64(True):
+        for name, case in guarded.items():
+            CASES[name] = case
+            compare(results, name, (2,))
+    print(json.dumps(results))
+
+
 def shared_slots():
     """Prints how far the span engine is from the dense one, on all devices there are.
 
@@ -265,8 +298,16 @@ def rounds(algorithm, devices, engine_="dense", width=None, data=None):
         execution = Execution(mesh=where and where.mesh)
         run = trainer.compiled(algorithm.round, execution, where)
         result = run(given.pop("key"), **given, plans=plans, begin=0, rounds=ROUNDS)
-        ended.append(jax.device_get(result))
+        state, info = jax.device_get(result)
+        ended.append((state, info._replace(contained=named(info.contained))))
     return ended
+
+
+def named(contained):
+    """Which clients were left out; how many rows nobody has depends on the devices."""
+    return jax.tree.map(
+        lambda ids: (ids[..., None] == np.arange(CLIENTS)).any(-2), contained
+    )
 
 
 def worst(found, expected):

@@ -276,6 +276,8 @@ class Training:
         names = list(_TOTALS)
         if algorithm.options.faults is not None and algorithm.recipe.server is not None:
             names.append("empty_rounds")
+        if algorithm.recipe.contain:
+            names.append("contained")
         return {name: np.zeros(len(self.seeds)) for name in names}
 
     def _saved(self) -> PyTree:
@@ -291,12 +293,13 @@ class Training:
         spent = {**costs, "gradients": info.gradients, "uploads": info.uploads}
         # Where nothing arrives the model stays what it was.
         spent["empty_rounds"] = int(info.uploads) == 0
-        for name in self._totals:
-            value = spent[name]
-            self._totals[name][row] += np.nan if value is None else float(value)
         contained = {}
         if jax.tree.leaves(info.contained):
             contained["contained"] = self._contain(info.contained, row)
+        spent |= contained
+        for name in self._totals:
+            value = spent[name]
+            self._totals[name][row] += np.nan if value is None else float(value)
         return {
             "train_loss": info.loss,
             **{f"train_{name}": value for name, value in info.metrics.items()},

@@ -24,6 +24,10 @@ VALUES = {
 }
 # Hard conditions that can be, two flags at a time; the random ones hit few.
 CONDITIONS = [
+    ["--client_dropout=0.5", "--upload_loss=0.5"],
+    ["--link_failure=0.4", "--straggler=0.5"],
+    ["--dp_clip=1", "--dp_noise=2"],
+    ["--topology=one_peer_exponential", "--mix_every=2"],
     ["--attack=nan", "--liars=0.3"],
     ["--attack=alie", "--liars=0.2"],
     ["--attack=label_flip", "--liars=0.2"],
@@ -35,6 +39,14 @@ CONDITIONS = [
     ["--compress_uploads=top_k", "--compress_ratio=0.1"],
     ["--compress_gossip=qsgd", "--bits=4"],
 ]
+
+
+def test_the_conditions_of_the_campaign_are_those_that_there_are():
+    """A new flag of hard conditions is drawn without being told here."""
+    known = {field.name for field in fields() if field.name not in LEFT_OUT}
+    assert {field.name for field in fields("conditions")} <= known
+    named = {flag.split("=")[0][2:] for line in CONDITIONS for flag in line}
+    assert named <= known
 
 
 def random_line(draw):

@@ -49,6 +49,10 @@ main.start("synthetic")
 FLAGS = [f"--rounds={ROUNDS}", "--eval_every=1", "--checkpoint_every=2", "--algo=afga"]
 FLAGS += ["--num_clients=8", "--local_steps=2", "--dimension=200", "--cpu_devices=1"]
 FLAGS += ["--nocompile_cache"]
+# Everything that fails, lies or is remembered between rounds.
+HARD = ["--client_dropout=0.3", "--link_failure=0.2", "--straggler=0.3"]
+HARD += ["--upload_loss=0.2", "--attack=nan", "--liars=0.3", "--participation=0.5"]
+HARD += ["--compress_uploads=top_k", "--compress_ratio=0.3"]
 
 
 def started(out, *flags, **more):
@@ -87,8 +91,8 @@ def whole(tmp_path_factory):
     return record.read(out)
 
 
-def check_goes_on(out, whole):
-    code, errors = ended(started(out, "--resume"))
+def check_goes_on(out, whole, *flags):
+    code, errors = ended(started(out, *flags, "--resume"))
     assert code == 0, errors
     run = record.read(out)
     assert run_files.without_time(run.metrics) == run_files.without_time(whole.metrics)
@@ -97,15 +101,29 @@ def check_goes_on(out, whole):
 
 @pytest.mark.slow
 def test_six_kills_between_the_second_round_and_the_end(whole, tmp_path):
-    draw, out, resume = random.Random(SEED), tmp_path / "run", []
+    check_kills(tmp_path / "run", whole)
+
+
+@pytest.mark.slow
+def test_six_kills_under_hard_conditions(tmp_path):
+    out = tmp_path / "whole"
+    code, errors = ended(started(out, *HARD))
+    assert code == 0, errors
+    whole = record.read(out)
+    assert whole.metrics[-1]["contained_total"] > 0
+    check_kills(tmp_path / "run", whole, *HARD)
+
+
+def check_kills(out, whole, *flags):
+    draw, resume = random.Random(SEED), []
     for number in range(6):
-        process = started(out, *resume)
+        process = started(out, *flags, *resume)
         low = 2 + number * (ROUNDS - 2) // 6
         wait_for(process, draw.randint(low, low + 4))
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=60)
         resume = ["--resume"]
-    check_goes_on(out, whole)
+    check_goes_on(out, whole, *flags)
 
 
 @pytest.mark.slow

@@ -193,6 +193,19 @@ def test_faults_that_are_off_change_nothing():
     assert jax.eval_shape(made.plan, KEY, 0).cycles.toll is None
 
 
+@pytest.mark.parametrize("name", ["afga", "fedamsgrad"])
+def test_with_everything_off_the_program_is_the_same(name):
+    """As text, also for what is given and does nothing."""
+    nothing = {"attack": None, "contain": False, "gossip_defence": None}
+    nothing |= {"compress_uploads": None, "compress_gossip": None}
+    nothing["aggregator"] = afga_jax.aggregators.mean()
+    found = [
+        jax.jit(made.round).lower(KEY, made.init(KEY), toy.clients(CLIENTS)).as_text()
+        for made in (built(name, None), built(name, afga_jax.Faults(), **nothing))
+    ]
+    assert found[0] == found[1]
+
+
 BAD = [
     ("afga", {"topology": "exponential"}, ALL, r"not symmetric.*\(W \+ W\.T\) / 2"),
     ("afga", {"local_steps": 1}, ALL, r"straggler = 0\.4.*raise local_steps"),

@@ -95,6 +95,13 @@ def test_epsilon_without_sampling_is_that_of_the_gaussian_mechanism():
     assert expected <= found <= 1.02 * expected
 
 
+def test_epsilon_is_the_one_that_the_accountant_publishes():
+    """σ = 4.530877117 is its own tests' noise for exactly (1, 1e-6), on fine orders."""
+    pytest.importorskip("dp_accounting")
+    found = privacy.epsilon(build(active=12, dp_noise=2 * 4.530877117), 1, 1e-6)
+    assert 1 <= found < 1.001
+
+
 def test_epsilon_of_a_sample_of_fixed_size_is_the_published_bound_s():
     pytest.importorskip("dp_accounting")
     rounds, delta, noise = 100, 1e-5, 4.0

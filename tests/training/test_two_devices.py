@@ -34,3 +34,11 @@ def test_the_server_s_defences_on_two_devices():
     found = devices.printed("spread", 2, "robust_on_two")
     assert len(found) == 5
     assert max(number for case in found.values() for number in case) < 1e-12
+
+
+@pytest.mark.slow
+def test_robust_and_compressed_gossip_on_two_devices():
+    """Neighbours' messages, public copies and draws are those of one device."""
+    found = devices.printed("spread", 2, "guarded_on_two")
+    assert len(found) == 5
+    assert max(number for case in found.values() for number in case) < 1e-12

@@ -50,6 +50,7 @@ from afga_jax.runs.papers.cells import Entry
 from afga_jax.runs.papers.declaration import Declaration, Study
 from afga_jax.runs.record import write_text
 
+_FOLDERS = ("out", "data_dir", "cache_dir")
 _OWN = {
     "list": "Print the names.",
     "dry_run": "Print what would run.",
@@ -121,6 +122,8 @@ def _make(subject: Declaration | Study, plan: list[Entry], asked: Asked) -> None
     if isinstance(subject, Study):
         parts = subject.write(asked.scale, out, asked.kept)
         seconds = time.perf_counter() - started
+        if subject.seconds is not None:
+            seconds = subject.seconds(asked.scale, asked.kept)
         notes = []
     else:
         parts, seconds = _table(subject, plan, asked, out)
@@ -233,8 +236,20 @@ def _read(arguments: Sequence[str]) -> tuple[Asked, bool]:
     scale = chosen.pop("scale", "paper" if accelerator else "small")
     out = Path(chosen.pop("out", RUNS / "paper"))
     chosen.pop("resume", None)
-    given = [text for text in arguments[1:] if text not in (*names, "all")]
+    given = [text for text in _portable(arguments[1:]) if text not in (*names, "all")]
     if "scale" not in flags.given(values):
         given.append(f"--scale={scale}")
     own = (values.only, values.dry_run, values.tune, arguments[0], given)
     return Asked(names, chosen, scale, out, *own, accelerator), values.list
+
+
+def _portable(words: Sequence[str]) -> list[str]:
+    """The command line without folders, which are those of one machine."""
+    kept, skip = [], False
+    for word in words:
+        name, equals, _ = word.lstrip("-").partition("=")
+        if skip or (word.startswith("-") and name in _FOLDERS):
+            skip = not skip and not equals
+        else:
+            kept.append(word)
+    return kept

@@ -1,8 +1,9 @@
 """Accuracy against what goes wrong: methods side by side, under the same conditions.
 
-Three figures on built-in digits: against failures, against the share of liars, and
-against what is sent. The same seeds draw the same failures and liars for every method,
-so curves differ by the methods and not by who happened to fail or to lie.
+Three figures: against failures, against the share of liars, and against what is sent;
+each on built-in digits, and with two points a curve on CIFAR-10. The same seeds draw
+the same failures and liars for every method, so curves differ by the methods and not by
+who happened to fail or to lie.
 """
 
 import functools
@@ -12,11 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from afga_jax.optimizers.compressors import COMPRESSORS
+from afga_jax.runs import record
+from afga_jax.runs.config import Config
 from afga_jax.runs.grid import Cell, fingerprint
+from afga_jax.runs.papers import estimate
 from afga_jax.runs.papers.declaration import Study
 from afga_jax.runs.record import Run, write_text
-from afga_jax.runs.report import figures
+from afga_jax.runs.report import curves_file, figures
 from afga_jax.runs.report.results import mean_and_deviation, results
 from afga_jax.runs.report.tables import csv_lines, markdown, measured
 from afga_jax.runs.settings import resolve
@@ -30,11 +33,8 @@ _LABELS = {
 _GOSSIP = ("cafga", "afga")
 _DEMO = {"dataset": "digits", "setting": "demo", "participation": 0.1, "num_seeds": 3}
 _SMOKE = {
-    "scale": "smoke",
-    "rounds": 2,
-    "num_seeds": 1,
-    "hidden": (8,),
-    "eval_every": 1,
+    **{**_DEMO, "scale": "smoke", "rounds": 2, "num_seeds": 1},
+    **{"hidden": (8,), "eval_every": 1},
 }
 
 
@@ -44,9 +44,10 @@ class Panel(NamedTuple):
     Attributes:
       title: What is varied.
       field: The name in `Config` of the value that is varied.
-      values: Its values; None: it is off.
+      values: Its values; zero or None: it is off.
       algos: The methods; others are not touched by it.
-      given: Settings of all the panel's runs.
+      given: Settings that go with a value, where it is not off.
+      off: Settings in their place where it is.
       along: `run -> x` in the figure; None: the value that is varied, in percent.
     """
 
@@ -55,11 +56,17 @@ class Panel(NamedTuple):
     values: tuple[float | None, ...]
     algos: tuple[str, ...] = tuple(_LABELS)
     given: Mapping[str, Any] = {}
+    off: Mapping[str, Any] = {}
     along: Callable[[Run], float] | None = None
 
     def settings(self, algo: str, value: float | None) -> dict[str, Any]:
         """What sets one run of the panel apart."""
-        return {"algo": algo, **self.given, self.field: value}
+        if not value:
+            return {"algo": algo, **self.off}
+        chosen = {"algo": algo, **self.given, self.field: value}
+        if algo not in _GOSSIP:
+            chosen.pop("compress_gossip", None)
+        return chosen
 
 
 class Point(NamedTuple):
@@ -88,6 +95,7 @@ class Conditions(NamedTuple):
       common: Settings of all runs.
       panels: What is drawn side by side.
       notes: Lines below the table.
+      duration: How long a run takes.
     """
 
     name: str
@@ -96,6 +104,7 @@ class Conditions(NamedTuple):
     common: Mapping[str, Any]
     panels: tuple[Panel, ...]
     notes: tuple[str, ...]
+    duration: str = "half a minute"
 
     def points(self, scale: str, kept: Path) -> list[Point]:
         """All runs; those that panels share are one run.
@@ -104,26 +113,20 @@ class Conditions(NamedTuple):
           scale: The size; `smoke` has two runs, the others are the same.
           kept: The folder of runs, by configuration.
         """
-        panels, more = self.panels, dict[str, Any](scale="small")
+        panels, common = self.panels, {**self.common, "scale": "small"}
         if scale == "smoke":
-            first, more = self.panels[0], _SMOKE
+            first, common = self.panels[0], _SMOKE
             panels = (
                 first._replace(values=first.values[-1:], algos=("fedavg", "afga")),
             )
+        # All runs have the same columns in a table, whatever is varied.
+        names = {name: None for p in panels for name in (*p.given, p.field)}
         return [
-            self._point(panel, algo, value, more, kept)
+            _point(panel, algo, value, common, {"algo": algo, **names}, kept)
             for panel in panels
             for algo in panel.algos
             for value in panel.values
         ]
-
-    def _point(self, panel: Panel, algo: str, value, more, kept: Path) -> Point:
-        asked = panel.settings(algo, value)
-        chosen = _without_compressor(asked)
-        resolved = resolve({**self.common, **more, **chosen})
-        folder = kept / fingerprint(resolved.config)
-        values = {name: chosen.get(name) for name in asked}  # a column for each
-        return Point(panel, algo, value, Cell(values, resolved, folder))
 
     def write(self, scale: str, out: Path, kept: Path) -> list[str]:
         """Trains what is not finished; writes the figure and the numbers.
@@ -137,41 +140,45 @@ class Conditions(NamedTuple):
         trained = sweep.train([point.cell for point in asked], out)
         pairs = [(point, run) for point, (_, run) in zip(asked, trained, strict=True)]
         write_text(out / "results.csv", csv_lines([_row(*pair) for pair in pairs]))
+        each = {point.cell.folder: run for point, run in pairs}
+        write_text(out / "curves.csv", curves_file.text(list(each.values())))
         _draw(self.above, pairs, out / "figure.png")
         return [_table(pairs), "\n".join(f"- {note}" for note in self.notes)]
 
     def study(self) -> Study:
         """As a command knows it."""
         size = lambda scale: (  # noqa: E731
-            f"{len({p.cell.folder for p in self.points(scale, Path())})} runs, a few "
-            "minutes on two cores"
+            f"{len({p.cell.folder for p in self.points(scale, Path())})} runs, "
+            f"{self.duration} each on one core"
         )
-        return Study(self.name, self.title, self.write, size)
+        return Study(self.name, self.title, self.write, size, self.seconds)
+
+    def seconds(self, scale: str, kept: Path) -> float:
+        """What its runs took, whenever they ran."""
+        folders = {point.cell.folder for point in self.points(scale, kept)}
+        return sum(record.read(each).summary["wall_seconds"] for each in folders)
 
 
-def _without_compressor(values: dict[str, Any]) -> dict[str, Any]:
-    """The same without compressors that have nothing to do."""
-    if "compress_ratio" not in values:
-        return values
-    left_out = [] if values["algo"] in _GOSSIP else ["compress_gossip"]
-    if values["compress_ratio"] is None:
-        left_out = ["compress_uploads", "compress_gossip", "compress_ratio"]
-    return {name: value for name, value in values.items() if name not in left_out}
+def _point(
+    panel: Panel, algo: str, value: float | None, common, columns, kept: Path
+) -> Point:
+    chosen = panel.settings(algo, value)
+    resolved = resolve({**common, **chosen})
+    folder = kept / fingerprint(resolved.config)
+    return Point(panel, algo, value, Cell({**columns, **chosen}, resolved, folder))
 
 
 def sent(run: Run, kinds: tuple[str, ...]) -> float:
-    """Megabytes that were sent in a run, mean over its seeds.
+    """Megabytes that were sent in a run, by the ledger's sizes; mean over its seeds.
 
     Args:
-      run: A run in which all messages of these kinds are compressed alike.
+      run: A run.
       kinds: Of `uploads` and `gossip_messages`.
     """
-    size = (run.facts or {})["parameters"]
-    bits, compressor = 32 * size, run.config.get("compress_uploads")
-    if compressor is not None:
-        bits = COMPRESSORS[compressor](run.config["compress_ratio"]).bits(size)
+    costs = estimate.costs_of(Config.from_dict(run.config))
+    sizes = {"uploads": costs.upload_size, "gossip_messages": costs.gossip_size}
     (result,) = results([run])
-    return sum(result.totals[kind] for kind in kinds) * bits / 8e6
+    return sum(result.totals[kind] * sizes[kind] for kind in kinds) / 1e6
 
 
 _uploads = functools.partial(sent, kinds=("uploads",))
@@ -271,6 +278,7 @@ _FAILURES = Conditions(
 )
 
 _LIARS = (0.0, 0.1, 0.2, 0.3)
+_FLIP = {"attack": "sign_flip", "attack_scale": 3.0}
 _LYING = Conditions(
     "conditions-liars",
     "Accuracy against the share of liars, with and without a defence, digits",
@@ -278,17 +286,20 @@ _LYING = Conditions(
     {
         **{"dataset": "digits", "participation": 0.5, "num_seeds": 3},
         **{"rounds": 60, "eval_every": 3, "checkpoint_every": 60},
-        **{"attack": "sign_flip", "attack_scale": 3.0},
     },
     (
         Panel(
-            "liars, mean at the server", "liars", _LIARS, given={"aggregator": "mean"}
+            "liars, mean at the server",
+            "liars",
+            _LIARS,
+            given={**_FLIP, "aggregator": "mean"},
         ),
         Panel(
             "liars, median at the server",
             "liars",
             _LIARS,
-            given={"aggregator": "median"},
+            given={**_FLIP, "aggregator": "median"},
+            off={"aggregator": "median"},
         ),
     ),
     (f"{_FINAL} Rates were not tuned again for any share.",),
@@ -319,4 +330,40 @@ _BITS = Conditions(
     ),
 )
 
-STUDIES = tuple(each.study() for each in (_FAILURES, _LYING, _BITS))
+_CIFAR = {"dataset": "cifar10", "setting": "2", "rounds": 100, "eval_every": 5}
+
+
+def _on_cifar(
+    digits: Conditions, ends: tuple[float | None, ...], more: str = ""
+) -> Conditions:
+    """The same on CIFAR-10: two points a curve, one seed, 100 of the paper's rounds.
+
+    Args:
+      digits: The figure on digits.
+      ends: The two values.
+      more: What is to be said above the figure beside its setting.
+    """
+    return digits._replace(
+        name=f"{digits.name}-cifar10",
+        title=digits.title.replace("digits", "CIFAR-10"),
+        above=f"CIFAR-10, 50 clients, 5 upload, 100 rounds, 1 seed{more}",
+        common=_CIFAR,
+        panels=tuple(panel._replace(values=ends) for panel in digits.panels),
+        notes=(
+            "One seed and 100 rounds, far from converged: the mean of the last five "
+            "evaluations, without a spread.",
+            *digits.notes[1:],
+        ),
+        duration="five to twenty minutes",
+    )
+
+
+STUDIES = tuple(
+    each.study()
+    for each in (
+        *(_FAILURES, _LYING, _BITS),
+        _on_cifar(_FAILURES, (0.0, 0.5)),
+        _on_cifar(_LYING, (0.0, 0.2), "; liars send −3Δ"),
+        _on_cifar(_BITS, (None, 0.05), "; top-k of all and 5 %"),
+    )
+)

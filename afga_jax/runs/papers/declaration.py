@@ -108,12 +108,15 @@ class Study(NamedTuple):
       write: `(scale, out, cells) -> lines for the user`; writes its files into `out`,
         and keeps what can be used again below `cells`.
       size: `scale -> a line` that says what would be computed.
+      seconds: `(scale, cells) -> seconds` that its runs took, which may be older; None:
+        as long as `write` takes.
     """
 
     name: str
     title: str
     write: Callable[..., list[str]]
     size: Callable[[str], str]
+    seconds: Callable[..., float] | None = None
 
 
 # The same for all names, so that those which ask for the same run share it.

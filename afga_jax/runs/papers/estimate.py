@@ -14,14 +14,14 @@ import jax
 import jax.numpy as jnp
 
 from afga_jax import models
-from afga_jax.algorithms import build
+from afga_jax.algorithms import FederatedAlgorithm, build
 from afga_jax.data.synthetic import quadratic
 from afga_jax.runs.config import Config, fields
 from afga_jax.runs.experiment import model_of
 from afga_jax.runs.experiment.choices import options_of
 from afga_jax.runs.experiment.workload import Workload
-from afga_jax.training import flops
-from afga_jax.typing import Batch
+from afga_jax.training import flops, ledger
+from afga_jax.typing import Batch, Task
 
 GPU_RATE = 4e12
 CORE_RATE = 15e9
@@ -79,19 +79,29 @@ def gradients_per_round(config: Config) -> int:
     return round(every * share)
 
 
-def algorithm_of(config: Config):
+def costs_of(config: Config) -> ledger.Costs:
+    """The run's price list: what messages of its model's size cost."""
+    algorithm = algorithm_of(config, _task(config, *_DATA[config.dataset][:2]))
+    return ledger.costs(algorithm, jax.eval_shape(algorithm.init, jax.random.key(0)))
+
+
+def algorithm_of(config: Config, task: Task | None = None) -> FederatedAlgorithm:
     """The run's algorithm on a toy problem: who computes and sends is the same.
 
     Clusters are equal ones here, whoever is in them.
+
+    Args:
+      config: The run's configuration.
+      task: What is trained, where its size matters; None: two numbers.
     """
     toy = quadratic(2, 1)
-    workload = Workload(toy.task, toy.data, None)
+    workload = Workload(task or toy.task, toy.data, None)
     changes = {"clustering": "equal", "lr_schedule": "constant", "topology_rho": None}
     changes["topology_weights"] = None
     if config.topology not in (None, "none", "complete"):
         changes["topology"] = None
     options = options_of(config.replace(**changes), workload)
-    return build(config.algo, toy.task, num_clients=config.num_clients, **options)
+    return build(config.algo, workload.task, num_clients=config.num_clients, **options)
 
 
 def _model_only(config: Config) -> Config:
@@ -103,9 +113,15 @@ def _model_only(config: Config) -> Config:
 @functools.lru_cache(maxsize=256)
 def _forward(config: Config, shape: tuple[int, ...], classes: int) -> float:
     """Operations of a forward pass with one sample."""
-    size, model = config.batch_size or 1, model_of(config, classes)
-    text = config.dataset == "shakespeare"
-    task = models.classifier(model, shape, jnp.int32 if text else jnp.float32)
-    inputs = jax.ShapeDtypeStruct((size, *shape), jnp.int32 if text else jnp.float32)
+    size, task = config.batch_size or 1, _task(config, shape, classes)
+    inputs = jax.ShapeDtypeStruct((size, *shape), _dtype(config))
     batch = Batch(inputs, jax.ShapeDtypeStruct((size,), jnp.int32))
     return flops.of_batch(task, batch).operations / flops.PASSES / size
+
+
+def _task(config: Config, shape: tuple[int, ...], classes: int) -> Task:
+    return models.classifier(model_of(config, classes), shape, _dtype(config))
+
+
+def _dtype(config: Config) -> jnp.dtype:
+    return jnp.dtype("int32" if config.dataset == "shakespeare" else "float32")
