@@ -29,7 +29,7 @@ def programs(algo="afga", more=None, **changes):
       **changes: Other settings.
     """
     config = CONFIG.replace(algo=algo, **changes)
-    clustered = ("cafga", "cafga_adapted", "fedcluster", "hafed", "hafed_active")
+    clustered = ("cafga", "cafga_adapted", "fedcluster", "hafed", "hafed_active", "tthf")
     options = {"num_clusters": 2, "mix_every": 1} if algo in clustered else {}
     task = toy.logistic(norm=algo != "sgd")
     algorithm = afga_jax.build(
