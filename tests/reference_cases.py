@@ -345,6 +345,12 @@ CASES = {
         labels=UNEQUAL,
         norm=True,
     ),
+    "dfedavgm": Case(
+        "dfedavgm", serverless.dfedavgm, {"local_lr": 0.1, "momentum": 0.8}, norm=True
+    ),
+    "dfedavgm unequal": Case(
+        "dfedavgm", serverless.dfedavgm, {"local_lr": 0.1}, labels=UNEQUAL
+    ),
     "dadam": Case("dadam", serverless.dadam, {"local_lr": 0.02, "eps": 1e-6}),
     "dadam b3": Case(
         "dadam", serverless.dadam, {"local_lr": 0.02, "eps": 1e-6, "b3": 0.6}

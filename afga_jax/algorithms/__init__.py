@@ -32,7 +32,13 @@ from afga_jax.algorithms.hybrid import (  # isort: skip
 )
 from afga_jax.algorithms.cycling import fedcluster  # isort: skip
 from afga_jax.algorithms.outer import slowmo, diloco  # isort: skip
-from afga_jax.algorithms.decentralized import dsgd, dadam, damsgrad, pga  # isort: skip
+from afga_jax.algorithms.decentralized import (  # isort: skip
+    dsgd,
+    dadam,
+    damsgrad,
+    pga,
+    dfedavgm,
+)
 from afga_jax.algorithms.assemble import FederatedAlgorithm
 from afga_jax.algorithms.compose import compose
 from afga_jax.algorithms.options import Options, option
@@ -60,6 +66,7 @@ __all__ = [
     "compose",
     "dadam",
     "damsgrad",
+    "dfedavgm",
     "diloco",
     "dsgd",
     "fedadagrad",

@@ -46,7 +46,7 @@ def compose(
     adapted: str | None = None,
     upload: str = "sample",
     optimizer: LocalOptimizer | optax.GradientTransformation | str | None = None,
-    keep_optimizer: bool = False,
+    keep_optimizer: bool | None = None,
     correction: Correction | None = None,
     mix_first: bool = False,
     weighting: str = "uniform",
@@ -66,7 +66,8 @@ def compose(
       upload: Who uploads: a `sample` of each cluster, `one` of each, or `everyone`.
       optimizer: How a client steps: any of optax's, or a name of
         `client.LOCAL_OPTIMIZERS`; None: SGD.
-      keep_optimizer: Whether a client's optimizer keeps its state from round to round.
+      keep_optimizer: Whether a client's optimizer keeps its state from round to round;
+        None: without a server, where everything persists.
       correction: What is added to the local gradient; None: nothing.
       mix_first: Whether clients mix before the step.
       weighting: How uploads are weighted, `uniform` or by data `size`.
@@ -100,8 +101,7 @@ def compose(
         mixing=mixes,
         server=server,
         aggregator=options.aggregator or aggregator or aggregators.mean(),
-        # Without a server everything persists.
-        keep_optimizer=keep_optimizer and server is not None,
+        keep_optimizer=server is None if keep_optimizer is None else keep_optimizer,
         mix_first=mix_first,
         weighting=options.weighting or weighting,
         cluster_weighting=options.cluster_weighting,

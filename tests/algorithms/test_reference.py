@@ -18,7 +18,7 @@ FIRST = (
     *("hafed partial-active unequal", "fedcluster", "fedcluster of afga"),
     *("fedavg by size", "fedamsgrad", "fedprox", "scaffold", "feddyn"),
     *("fedavgm", "fednova momentum", "slowmo", "diloco", "tthf unequal"),
-    *("dsgd mixing before", "pga unequal", "dadam b3", "damsgrad"),
+    *("dsgd mixing before", "pga unequal", "dfedavgm", "dadam b3", "damsgrad"),
 )
 
 

@@ -168,6 +168,18 @@ def test_tthf_with_the_identity_is_fedavg_over_the_sampled():
     assert_different(alone, models("tthf", **unequal))
 
 
+def test_dfedavgm_without_momentum_is_dsgd_that_mixes_once():
+    options = {"local_steps": STEPS, "num_clients": NUM_CLIENTS, "local_lr": 0.3}
+    plain = models("dfedavgm", momentum=0.0, **options)
+    assert_same(plain, models("dsgd", mix_every=STEPS, **options))
+    # Its momentum begins anew in each round.
+    heavy = models("dfedavgm", momentum=0.9, **options)
+    kept = {"local_optimizer": "momentum", "momentum": 0.9, "mix_every": STEPS}
+    dsgd = models("dsgd", **kept, **options)
+    assert_same(heavy[0], dsgd[0])
+    assert_different(heavy[1:], dsgd[1:])
+
+
 def test_serverless_and_full_averaging_are_centralised_sgd():
     # Equal batches: everybody's whole data, all clients of one size.
     options = {
