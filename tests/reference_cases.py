@@ -10,7 +10,14 @@ import numpy as np
 
 import afga_jax
 import toy
-from afga_jax.testing import BoxStart, boxes, draws_of, parts, serverless
+from afga_jax.testing import (
+    BoxStart,
+    boxes,
+    draws_of,
+    parts,
+    relatives,
+    serverless,
+)
 
 CLIENTS, STEPS, ROUNDS = 9, 4, 4
 SIZES = [2, 5, 3, 7, 4, 6, 2, 5, 3]
@@ -20,6 +27,7 @@ close = partial(np.testing.assert_allclose, rtol=0, atol=1e-10)
 TRIPLES = [0, 1, 2, 0, 1, 2, 0, 1, 2]  # three clusters of three
 UNEQUAL = [0, 1, 0, 2, 1, 0, 1, 0, 0]  # of five, three and one
 ADAPTIVE = {"local_lr": 0.5, "server_lr": 0.1}
+OWN_STEPS = [4, 1, 2, 3, 4, 2, 1, 3, 4]  # τᵢ
 
 
 class Case(NamedTuple):
@@ -233,6 +241,49 @@ CASES = {
         {"local_lr": 0.05},
         {"active": 4, "local_optimizer": "adam"},
     ),
+    "fedavgm": Case(
+        "fedavgm",
+        partial(boxes.fedopt, server=partial(parts.heavy_ball, b1=0.8)),
+        {"local_lr": 0.3, "server_lr": 0.7},
+        {"active": 4, "b1": 0.8},
+        norm=True,
+    ),
+    "fednova": Case(
+        "fednova",
+        relatives.fednova,
+        {"local_lr": 0.3, "server_lr": 0.7, "client_steps": OWN_STEPS},
+        {"participation": 0.6},
+        norm=True,
+    ),
+    "fednova unequal": Case(
+        "fednova",
+        relatives.fednova,
+        {"local_lr": 0.3, "server_lr": 0.7, "client_steps": OWN_STEPS},
+        {"participation": 0.6},
+        UNEQUAL,
+        norm=True,
+    ),
+    "fednova momentum": Case(
+        "fednova",
+        partial(relatives.fednova, decay=0.6),
+        {"local_lr": 0.3, "client_steps": OWN_STEPS},
+        {"active": 5, "local_optimizer": "momentum", "momentum": 0.6},
+    ),
+    "slowmo": Case(
+        "slowmo",
+        relatives.slowmo,
+        {"local_lr": lambda round: 0.1 * 0.7**round, "server_lr": 0.8},
+        norm=True,
+    ),
+    "diloco": Case(
+        "diloco", relatives.diloco, {"local_lr": 0.05, "weight_decay": 0.2}, norm=True
+    ),
+    "tthf": Case(
+        "tthf", relatives.tthf, {"local_lr": 0.3, "mix_every": 2}, labels=TRIPLES
+    ),
+    "tthf unequal": Case(
+        "tthf", relatives.tthf, {"local_lr": 0.3}, labels=UNEQUAL, norm=True
+    ),
     "fedamsgrad": Case(
         "fedamsgrad",
         partial(boxes.fedopt, server=parts.fedamsgrad),
@@ -293,6 +344,12 @@ CASES = {
         {"local_lr": 0.3, "pga_period": 3},
         labels=UNEQUAL,
         norm=True,
+    ),
+    "dfedavgm": Case(
+        "dfedavgm", serverless.dfedavgm, {"local_lr": 0.1, "momentum": 0.8}, norm=True
+    ),
+    "dfedavgm unequal": Case(
+        "dfedavgm", serverless.dfedavgm, {"local_lr": 0.1}, labels=UNEQUAL
     ),
     "dadam": Case("dadam", serverless.dadam, {"local_lr": 0.02, "eps": 1e-6}),
     "dadam b3": Case(

@@ -29,8 +29,8 @@ def programs(algo="afga", more=None, **changes):
       **changes: Other settings.
     """
     config = CONFIG.replace(algo=algo, **changes)
-    clustered = ("cafga", "cafga_adapted", "fedcluster", "hafed", "hafed_active")
-    options = {"num_clusters": 2, "mix_every": 1} if algo in clustered else {}
+    clustered = algo.startswith(("cafga", "fedcluster", "hafed", "tthf"))
+    options = {"num_clusters": 2, "mix_every": 1} if clustered else {}
     task = toy.logistic(norm=algo != "sgd")
     algorithm = afga_jax.build(
         algo, task, num_clients=8, active=4, local_steps=2, **options, **(more or {})

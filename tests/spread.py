@@ -30,18 +30,6 @@ TWO = {"num_clusters": 2, **SOME}
 FAULTS = afga_jax.Faults(0.3, 0.3, 0.3, upload_loss=0.2)
 
 
-def normalised(options):
-    """FedAvg whose uploads are scaled by all uploads' numbers of gradients."""
-
-    def apply(key, deltas, weights, state, ids, *, steps):
-        factors = weights @ steps / jnp.maximum(steps, 1)
-        return (weights * factors) @ deltas, state, {}
-
-    scaled = Aggregator(lambda params: AggregatorState(), apply, uses_steps=True)
-    server = afga_jax.average(options.server_lr)
-    return afga_jax.compose(options, compute="fixed", server=server, aggregator=scaled)
-
-
 def remembering(options):
     """AFGA with momentum that persists, a median, and errors that clients keep."""
 
@@ -79,12 +67,14 @@ CASES = {
     "afga_adapted": ("afga_adapted", SOME),
     "cafga_adapted": ("cafga_adapted", TWO),
     "hafed": ("hafed", TWO),
+    "tthf": ("tthf", {**STEPS, "num_clusters": 2}),
+    "diloco": ("diloco", STEPS),
     "hafed_active": ("hafed_active", {**TWO, "mix_every": 2}),
     "fedcluster": ("fedcluster", {**STEPS, "participation": 0.5, "num_clusters": 2}),
     "scaffold": ("scaffold", {**SOME, "active": 5}),
     "remembering": (remembering, {**SOME, "local_optimizer": "momentum"}),
     "own rates": ("cafga", {**TWO, "local_lr": np.geomspace(0.1, 0.9, CLIENTS)}),
-    "normalised": (normalised, {**SOME, "client_steps": [1, 2, 3, 1] * 4}),
+    "fednova": ("fednova", {**SOME, "client_steps": [1, 2, 3, 1] * 4}),
     "moments": ("afga", {**SOME, "local_optimizer": "adam", "full_batch": True}),
     "dsgd": ("dsgd", STEPS),
     "faults": ("cafga", {**TWO, "faults": FAULTS}),
@@ -102,6 +92,8 @@ SPANNED = (
     "hafed_active",
     "fedcluster",
     "scaffold",
+    "fednova",
+    "tthf",
     "remembering",
     "own rates",
     "faults",

@@ -12,8 +12,7 @@ import pytest
 import afga_jax
 import toy
 from afga_jax.gossip import kernels
-from afga_jax.testing import parts
-from reference_cases import SIZES, UNEQUAL, Case, check
+from reference_cases import SIZES, UNEQUAL
 
 DOCS = Path(__file__).parents[1] / "docs"
 OWN_WORK = "guide/your-own-work.md"  # `test_afternoon` runs it
@@ -104,71 +103,16 @@ def test_one_page_is_the_notebook():
     assert code[1 : 1 + len(page)] == page
 
 
-def fednova(problem, rounds, *, local_lr, server_lr):
-    """FedNova (Wang et al. 2020, §4) with SGD: dᵢ = Δᵢ/τᵢ and τ_eff = Σ pᵢτᵢ."""
-    x, s = problem.params, problem.stats
-    for (draws,) in rounds:
-        losses, direction, mean_stats, effective = [], 0.0, 0.0, 0.0
-        weights = parts.upload_weights(problem, draws.upload, by_size=True)
-        for i in draws.upload:
-            y, s_i = x, s
-            for t in range(STEPS[i]):
-                loss, g, s_i = parts.value_and_grad(y, s_i, draws.batch(t, i))
-                y = y - local_lr * g
-                losses.append(loss)
-            direction = direction + weights[i] * (y - x) / STEPS[i]
-            effective += weights[i] * STEPS[i]
-            mean_stats = mean_stats + weights[i] * s_i
-        x, s = x + server_lr * effective * direction, mean_stats
-        yield parts.BoxResult(x, s, losses, len(draws.upload))
-
-
 @pytest.mark.usefixtures("registries", "x64")
-@pytest.mark.parametrize("clusters", [1, 3])
-def test_fednova_is_the_papers(clusters):
-    made = execute("guide/add-an-algorithm.md", only=3)["fednova"]
-    numbers = {"local_lr": 0.3, "server_lr": 0.7}
-    options = {"client_steps": STEPS, "participation": 0.6}
-    labels = None if clusters == 1 else UNEQUAL
-    check(Case(made, fednova, numbers, options, labels, norm=True))
-
-
-@pytest.mark.usefixtures("registries", "x64")
-def test_fednova_with_both_engines():
-    made = execute("guide/add-an-algorithm.md", only=3)["fednova"]
-    after = {}
-    for engine in ("dense", "span"):
-        algorithm = afga_jax.build(
-            made,
-            toy.logistic(norm=True),
-            num_clients=9,
-            clustering=UNEQUAL,
-            participation=0.6,
-            local_steps=4,
-            client_steps=STEPS,
-        )
-        trainer = afga_jax.Trainer(algorithm, afga_jax.Execution(engine), capacity=2)
-        data = toy.clients(9, sizes=SIZES)
-        after[engine] = trainer.run(KEY, trainer.init(KEY), data, 2)
-    chex.assert_trees_all_close(after["span"], after["dense"], rtol=0, atol=1e-10)
-
-
-@pytest.mark.usefixtures("registries", "x64")
-def test_fednova_with_equal_steps_is_fedavg():
-    made = execute("guide/add-an-algorithm.md", only=3)["fednova"]
-    options = {"num_clients": 9, "active": 4, "local_steps": 3, "weighting": "size"}
+def test_the_guides_fednova_is_the_packages():
+    made = execute("guide/add-an-algorithm.md", only=3)["nova"]
+    options = {"num_clients": 9, "participation": 0.6, "clustering": UNEQUAL}
+    options |= {"local_steps": 4, "client_steps": STEPS, "local_lr": 0.3}
     data, after = toy.clients(9, sizes=SIZES), []
-    for algorithm, more in ((made, {"client_steps": [3] * 9}), ("fedavg", {})):
-        built = afga_jax.build(algorithm, toy.logistic(), **options, **more)
+    for algorithm in (made, "fednova"):
+        built = afga_jax.build(algorithm, toy.logistic(norm=True), **options)
         after.append(jax.jit(built.round)(KEY, built.init(KEY), data))
     chex.assert_trees_all_close(*after, rtol=0, atol=1e-12)
-
-
-@pytest.mark.usefixtures("registries")
-def test_fednova_refuses_mixing():
-    made = execute("guide/add-an-algorithm.md", only=3)["fednova"]
-    with pytest.raises(ValueError, match=r"topology sets mixing.*'none'"):
-        afga_jax.build(made, toy.logistic(), num_clients=9, topology="ring")
 
 
 BAD_STEPS = [

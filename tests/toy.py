@@ -91,7 +91,7 @@ def flat(state) -> tuple[np.ndarray, np.ndarray]:
 def options_for(name, num_clients=12):
     """A small setting that fits every algorithm."""
     options = {"num_clients": num_clients, "active": 4, "local_steps": 3}
-    if name.startswith(("cafga", "hafed", "fedcluster")):
+    if name.startswith(("cafga", "hafed", "fedcluster", "tthf")):
         options["num_clusters"] = 2
     if name == "hafed_active":
         options["mix_every"] = 2

@@ -8,6 +8,8 @@ the stub file beside this one, which `python tests/stub.py` writes.
 # In the order of the papers' tables; importing a module registers what it defines.
 from afga_jax.algorithms.fedopt import (  # isort: skip
     fedavg,
+    fedavgm,
+    fednova,
     fedamsgrad,
     fedams,
     fedadam,
@@ -22,9 +24,21 @@ from afga_jax.algorithms.adaptive_gossip import (  # isort: skip
     afga_adapted,
     cafga_adapted,
 )
-from afga_jax.algorithms.hybrid import hafed, hafed_partial, hafed_active  # isort: skip
+from afga_jax.algorithms.hybrid import (  # isort: skip
+    hafed,
+    hafed_partial,
+    hafed_active,
+    tthf,
+)
 from afga_jax.algorithms.cycling import fedcluster  # isort: skip
-from afga_jax.algorithms.decentralized import dsgd, dadam, damsgrad, pga  # isort: skip
+from afga_jax.algorithms.outer import slowmo, diloco  # isort: skip
+from afga_jax.algorithms.decentralized import (  # isort: skip
+    dsgd,
+    dadam,
+    damsgrad,
+    pga,
+    dfedavgm,
+)
 from afga_jax.algorithms.assemble import FederatedAlgorithm
 from afga_jax.algorithms.compose import compose
 from afga_jax.algorithms.options import Options, option
@@ -52,14 +66,18 @@ __all__ = [
     "compose",
     "dadam",
     "damsgrad",
+    "dfedavgm",
+    "diloco",
     "dsgd",
     "fedadagrad",
     "fedadam",
     "fedams",
     "fedamsgrad",
     "fedavg",
+    "fedavgm",
     "fedcluster",
     "feddyn",
+    "fednova",
     "fedprox",
     "fedyogi",
     "hafed",
@@ -70,4 +88,6 @@ __all__ = [
     "pga",
     "scaffold",
     "sgd",
+    "slowmo",
+    "tthf",
 ]

@@ -27,6 +27,12 @@ _COMPUTE: dict[str, Callable[..., sampling.Participation]] = {
     "everyone": sampling.everyone,
     "bernoulli": sampling.bernoulli,
 }
+# How many upload of each cluster, `[K]`.
+_UPLOAD: dict[str, Callable[[Options, Clustering], np.ndarray]] = {
+    "sample": lambda options, clusters: options.chosen(clusters),
+    "one": lambda options, clusters: np.ones_like(clusters.sizes),
+    "everyone": lambda options, clusters: clusters.sizes,
+}
 
 
 def compose(
@@ -39,8 +45,8 @@ def compose(
     topology: Any = "none",
     adapted: str | None = None,
     upload: str = "sample",
-    optimizer: LocalOptimizer | optax.GradientTransformation | None = None,
-    keep_optimizer: bool = False,
+    optimizer: LocalOptimizer | optax.GradientTransformation | str | None = None,
+    keep_optimizer: bool | None = None,
     correction: Correction | None = None,
     mix_first: bool = False,
     weighting: str = "uniform",
@@ -57,14 +63,16 @@ def compose(
       aggregator: How uploaded deltas become one; None: their weighted mean.
       topology: Who mixes with whom; see `Options`.
       adapted: Mix only among those who compute, `per_step` or `per_round`.
-      upload: Who uploads: a `sample` of each cluster, or `everyone`.
-      optimizer: How a client steps, any of optax's; None: SGD.
-      keep_optimizer: Whether a client's optimizer keeps its state from round to round.
+      upload: Who uploads: a `sample` of each cluster, `one` of each, or `everyone`.
+      optimizer: How a client steps: any of optax's, or a name of
+        `client.LOCAL_OPTIMIZERS`; None: SGD.
+      keep_optimizer: Whether a client's optimizer keeps its state from round to round;
+        None: without a server, where everything persists.
       correction: What is added to the local gradient; None: nothing.
       mix_first: Whether clients mix before the step.
       weighting: How uploads are weighted, `uniform` or by data `size`.
     """
-    checks.choice("upload", upload, ("sample", "everyone"))
+    checks.choice("upload", upload, _UPLOAD)
     if not callable(compute):
         checks.choice("compute", compute, _COMPUTE)
     clusters = options.clusters()
@@ -73,7 +81,7 @@ def compose(
         compute = "resampled" if options.resample else "fixed"
     if adapted == "per_round":
         compute = "fixed"
-    chosen = clusters.sizes if upload == "everyone" else options.chosen(clusters)
+    chosen = _UPLOAD[upload](options, clusters)
     if options.mixing_order is not None:
         mix_first = options.mixing_order == "before"
     if server is not None:
@@ -93,8 +101,7 @@ def compose(
         mixing=mixes,
         server=server,
         aggregator=options.aggregator or aggregator or aggregators.mean(),
-        # Without a server everything persists.
-        keep_optimizer=keep_optimizer and server is not None,
+        keep_optimizer=server is None if keep_optimizer is None else keep_optimizer,
         mix_first=mix_first,
         weighting=options.weighting or weighting,
         cluster_weighting=options.cluster_weighting,
@@ -164,7 +171,8 @@ def _mixing(
 
 
 def _local(
-    options: Options, default: LocalOptimizer | optax.GradientTransformation | None
+    options: Options,
+    default: LocalOptimizer | optax.GradientTransformation | str | None,
 ) -> LocalOptimizer:
     given = options.local_optimizer
     if given is None:

@@ -64,6 +64,17 @@ def pga(options: Options) -> Recipe:
     )
 
 
+@algorithm(local_lr=0.1, momentum=0.9)
+def dfedavgm(options: Options) -> Recipe:
+    """DFedAvgM: local momentum, gossip once per round. Reference: Sun et al., 2023.
+
+    The momentum begins anew in each round, and clients mix after its last step, whatever
+    `mix_every` says.
+    """
+    once = options.replace(mix_every=options.local_steps)
+    return _serverless(once, optimizer="momentum", keep_optimizer=False)
+
+
 def _serverless(options: Options, **choices) -> Recipe:
     return compose(
         options,

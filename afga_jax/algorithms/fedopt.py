@@ -1,4 +1,4 @@
-"""FedAvg and its adaptive relatives: sampled clients, no mixing, another server.
+"""FedAvg and its relatives: sampled clients, no mixing, another server or mean.
 
 Each function returns a `Recipe`; see `afga_jax.algorithms.build` for the options.
 """
@@ -6,7 +6,7 @@ Each function returns a `Recipe`; see `afga_jax.algorithms.build` for the option
 from afga_jax.algorithms.compose import compose
 from afga_jax.algorithms.options import Options
 from afga_jax.algorithms.registry import algorithm
-from afga_jax.optimizers import server
+from afga_jax.optimizers import aggregators, server
 from afga_jax.population.clustering import single
 from afga_jax.recipe import Recipe
 
@@ -15,6 +15,35 @@ from afga_jax.recipe import Recipe
 def fedavg(options: Options) -> Recipe:
     """FedAvg: x += η·Δ. Reference: McMahan et al., 2017."""
     return compose(options, compute="fixed", server=server.average(options.server_lr))
+
+
+@algorithm(local_lr=0.1, server_lr=1.0)
+def fedavgm(options: Options) -> Recipe:
+    """FedAvgM: momentum β₁ = 0.9 on the server. Reference: Hsu, Qi and Brown, 2019.
+
+    The paper weights uploads by data: `weighting="size"`.
+    """
+    optimizer = server.fedavgm(options.server_lr, options.b1)
+    return compose(options, compute="fixed", server=optimizer)
+
+
+@algorithm(local_lr=0.1, server_lr=1.0)
+def fednova(options: Options) -> Recipe:
+    """FedNova: x += η·τ_eff·Σᵢ pᵢΔᵢ/τᵢ, by data. Reference: Wang et al., 2020.
+
+    τᵢ are the steps that client i took (`client_steps`, stragglers); with
+    `local_optimizer="momentum"`, ‖aᵢ‖₁.
+    """
+    momentum = 0.0
+    if options.local_optimizer == "momentum":
+        momentum = options.momentum
+    return compose(
+        options,
+        compute="fixed",
+        server=server.average(options.server_lr),
+        aggregator=aggregators.normalised(momentum),
+        weighting="size",
+    )
 
 
 @algorithm(local_lr=1.0, server_lr=0.01)

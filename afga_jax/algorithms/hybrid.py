@@ -1,13 +1,14 @@
-"""HA-Fed: everybody computes, clusters gossip, the server adapts.
+"""Everybody computes and clusters gossip: HA-Fed, whose server adapts, and TT-HF.
 
-It computes N gradients per step where FedAMSGrad computes M: four times as many in the
-paper's setting. Reference: HA-Fed, Algorithms 1 and 2, Appendix F.3.
+They compute N gradients per step where FedAMSGrad computes M: four times as many in
+HA-Fed's setting. Reference: HA-Fed, Algorithms 1 and 2, Appendix F.3.
 """
 
 from afga_jax.algorithms.compose import compose
 from afga_jax.algorithms.fedopt import amsgrad_server
 from afga_jax.algorithms.options import Options, option
 from afga_jax.algorithms.registry import algorithm
+from afga_jax.optimizers import server
 from afga_jax.recipe import Recipe
 
 
@@ -74,4 +75,26 @@ def hafed_active(options: Options) -> Recipe:
         probability=options.active_prob,
         topology="ring",
         server=amsgrad_server(options),
+    )
+
+
+@algorithm(
+    local_lr=0.1,
+    server_lr=1.0,
+    num_clusters=25,
+    local_steps=20,
+    cluster_weighting="size",
+)
+def tthf(options: Options) -> Recipe:
+    """TT-HF: clusters gossip, one sampled client of each uploads, models are averaged.
+
+    Clusters count by their clients. D2D rounds Γ are `mix_times`, at every
+    `mix_every`-th step. Reference: Lin et al., 2021.
+    """
+    return compose(
+        options,
+        compute="everyone",
+        topology="ring",
+        upload="one",
+        server=server.average(options.server_lr),
     )

@@ -16,6 +16,7 @@ from afga_jax import checks
 from afga_jax.algorithms import signatures
 from afga_jax.algorithms.assemble import FederatedAlgorithm, assemble
 from afga_jax.algorithms.options import COMMON, Options, option, options_class
+from afga_jax.optimizers.client import LocalOptimizer
 from afga_jax.recipe import Recipe
 from afga_jax.typing import ClientData, Task, check_task
 
@@ -24,10 +25,10 @@ RecipeFunction = Callable[[Options], Recipe]
 #: Every algorithm by name; `algorithm` adds your own.
 ALGORITHMS: dict[str, "Algorithm"] = {}
 
-# Servers by the number of vectors that they remember: none; m and v; m, v and v̂.
-_SERVERS = {0: "average", 2: "adam", 3: "amsgrad"}
+# Servers by the number of vectors that they remember: none, m; m and v; m, v and v̂.
+_SERVERS = {0: "average", 1: "average", 2: "adam", 3: "amsgrad"}
 #: How a method steps; those of one family share published rates and ε.
-FAMILIES = (*_SERVERS.values(), "gossip", "adaptive_gossip")
+FAMILIES = (*dict.fromkeys(_SERVERS.values()), "gossip", "adaptive_gossip")
 
 _TAKEN = ("algorithm", "data", "key", "task")
 # As near to the name of a common option as this, a new name is taken for a mistake.
@@ -107,10 +108,11 @@ class Algorithm:
     def family(self) -> str | None:
         """How it steps, one of `FAMILIES`, read off the recipe with its own defaults.
 
-        A server that remembers nothing averages, one with two moments is of Adam's kind
-        (ε beside the root), one with their maximum too of AMSGrad's (ε inside). Without
-        a server it is gossip, adaptive where the clients remember something. None: no
-        such server is known.
+        A server that remembers nothing or a momentum averages, one with two moments is
+        of Adam's kind (ε beside the root), one with their maximum too of AMSGrad's (ε
+        inside). Without a server it is gossip, adaptive where the clients remember more
+        than a momentum. None: no such server is known, or the clients' steps adapt,
+        whose rates are of another size.
 
         >>> lookup("afga").family, lookup("fedyogi").family, lookup("dsgd").family
         ('amsgrad', 'adam', 'gossip')
@@ -119,12 +121,10 @@ class Algorithm:
             recipe = self.recipe(self.options(num_clients=signatures.CLIENTS))
         except ValueError:  # its defaults are for another number of clients
             return None
-        step = recipe.optimizer if recipe.server is None else recipe.server
-        state = jax.eval_shape(step.init, jnp.zeros(1))
-        vectors = sum(leaf.ndim > 0 for leaf in jax.tree.leaves(state))
+        adapts = _vectors(recipe.optimizer) > 1
         if recipe.server is None:
-            return "adaptive_gossip" if vectors else "gossip"
-        return _SERVERS.get(vectors)
+            return "adaptive_gossip" if adapts else "gossip"
+        return None if adapts else _SERVERS.get(_vectors(recipe.server))
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -258,6 +258,12 @@ def own_options() -> dict[str, dataclasses.Field]:
 def owners_of(option: str) -> list[str]:
     """Names of the algorithms that have an option of their own of this name."""
     return [name for name, known in ALGORITHMS.items() if option in known.own]
+
+
+def _vectors(step: LocalOptimizer | optax.GradientTransformation) -> int:
+    """Number of vectors that an optimizer remembers."""
+    state = jax.eval_shape(step.init, jnp.zeros(1))
+    return sum(leaf.ndim > 0 for leaf in jax.tree.leaves(state))
 
 
 def _declaration(algorithm: str, name: str, value: Any) -> dataclasses.Field:

@@ -16,7 +16,9 @@ from afga_jax.optimizers.server import (
     fedadam,
     fedams,
     fedamsgrad,
+    fedavgm,
     fedyogi,
+    slowmo,
 )
 
 __all__ = [
@@ -28,6 +30,8 @@ __all__ = [
     "fedadam",
     "fedams",
     "fedamsgrad",
+    "fedavgm",
     "fedyogi",
     "from_optax",
+    "slowmo",
 ]

@@ -81,6 +81,33 @@ def mean() -> Aggregator:
     return Aggregator(lambda params: AggregatorState(), apply, linear=True)
 
 
+def normalised(momentum: Array | float = 0.0) -> Aggregator:
+    """FedNova: deltas per step, so that who steps more does not pull harder.
+
+        Δ = τ_eff·Σᵢ wᵢΔᵢ/τᵢ,  τ_eff = Σᵢ wᵢτᵢ
+
+    τᵢ is the number of gradients behind an upload. With local momentum ρ it is the sum
+    of the weights that these have in Δᵢ, ‖aᵢ‖₁ = (τ − ρ(1 − ρ^τ)/(1 − ρ))/(1 − ρ). Who
+    computed nothing has no delta.
+
+    Args:
+      momentum: ρ, the decay of the clients' momentum; `[N]`: of each client.
+
+    Reference: Wang et al., Tackling the objective inconsistency problem in
+    heterogeneous federated optimization, 2020, §4.
+    """
+
+    def apply(key, deltas, weights, state, ids, *, steps):
+        rho = momentum
+        if jnp.ndim(rho):
+            rho = jnp.asarray(rho).at[ids].get(mode="fill", fill_value=0)
+        total = (steps - rho * (1 - rho**steps) / (1 - rho)) / (1 - rho)
+        factors = weights @ total / jnp.where(steps > 0, total, 1)
+        return _weighted(weights * factors, deltas), state, {}
+
+    return _stateless(apply, uses_steps=True, personal=True)
+
+
 def median() -> Aggregator:
     """The median of each number over the uploads, each of which counts the same.
 

@@ -40,7 +40,7 @@ def from_optax(transformation: optax.GradientTransformation) -> LocalOptimizer:
     return LocalOptimizer(lambda params: (transformation.init(params), ()), update)
 
 
-LOCAL_OPTIMIZERS = ("sgd", "momentum", "adam")
+LOCAL_OPTIMIZERS = ("sgd", "momentum", "nesterov", "adam", "adamw")
 
 
 def by_name(
@@ -49,19 +49,22 @@ def by_name(
     """The papers' local optimizers.
 
     Args:
-      name: `sgd` (AFGA, HA-Fed), `momentum` or `adam` (FedCluster, with 0.9, 0.999 and
-        1e-8).
+      name: `sgd` (AFGA, HA-Fed), `momentum` (FedCluster, DFedAvgM), `nesterov`
+        (SlowMo), `adam` (FedCluster, with 0.9, 0.999 and 1e-8) or `adamw` (DiLoCo).
       learning_rate: η_l.
-      momentum: Decay of `momentum`; 0.5 in FedCluster.
-      weight_decay: L2 penalty, added to the gradient.
+      momentum: Decay of `momentum` and `nesterov`; 0.5 in FedCluster.
+      weight_decay: L2 penalty, added to the gradient; of `adamw` to the step.
     """
     checks.choice("local_optimizer", name, LOCAL_OPTIMIZERS)
     optimizer = {
         "sgd": lambda: optax.sgd(learning_rate),
-        "momentum": lambda: optax.sgd(learning_rate, momentum=momentum),
+        "momentum": lambda: optax.sgd(learning_rate, momentum),
+        "nesterov": lambda: optax.sgd(learning_rate, momentum, nesterov=True),
         "adam": lambda: optax.adam(learning_rate),
+        "adamw": lambda: optax.adamw(learning_rate, weight_decay=weight_decay),
     }[name]()
-    if checks.is_concrete(weight_decay) and weight_decay == 0:
+    unused = checks.is_concrete(weight_decay) and weight_decay == 0
+    if unused or name == "adamw":
         return optimizer
     return optax.chain(optax.add_decayed_weights(weight_decay), optimizer)
 

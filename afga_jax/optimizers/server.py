@@ -41,6 +41,41 @@ def average(learning_rate: Rate = 1.0) -> optax.GradientTransformation:
     return _scaled(optax.identity(), learning_rate)
 
 
+def fedavgm(
+    learning_rate: Rate = 1.0, b1: Array | float = 0.9, *, nesterov: bool = False
+) -> optax.GradientTransformation:
+    """FedAvgM's server: m ← β₁m + g, x −= η·m; with `nesterov`, x −= η·(g + β₁m).
+
+    Symbols: η `learning_rate`, β₁ `b1`. Reference: Hsu, Qi and Brown, Measuring the
+    effects of non-identical data distribution for federated visual classification,
+    2019; DiLoCo has Nesterov's form.
+    """
+    _check_rate(learning_rate)
+    checks.number("b1", b1, at_least=0, below=1, fix="0.9 is usual")
+    return optax.sgd(learning_rate, b1, nesterov=nesterov)
+
+
+def slowmo(
+    learning_rate: Rate, local_lr: Array | float, b1: Array | float = 0.7
+) -> optax.GradientTransformation:
+    """SlowMo's outer step: u ← βu + g/γ, x −= α·γ·u.
+
+    With a constant γ it is `fedavgm`; where γ falls over rounds, u counts in steps and
+    not in distances. Symbols: α `learning_rate`, γ `local_lr`, β `b1`.
+
+    Args:
+      learning_rate: α, 1 in the paper.
+      local_lr: γ > 0, the clients' rate in this round.
+      b1: β, in [0, 1).
+
+    Reference: Wang et al., SlowMo: improving communication-efficient distributed SGD
+    with slow momentum, 2020, Algorithm 1.
+    """
+    checks.number("local_lr", local_lr, above=0, fix="SlowMo divides by it")
+    steps = optax.scale(1 / local_lr)
+    return optax.chain(steps, fedavgm(learning_rate, b1), optax.scale(local_lr))
+
+
 def fedamsgrad(
     learning_rate: Rate,
     b1: Array | float = 0.9,

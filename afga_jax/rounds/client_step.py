@@ -94,6 +94,20 @@ def fresh(
     return models, Memory(optimizer, controls, steps, public)
 
 
+def resumed(recipe: Recipe, models: Model, memories: Memory) -> tuple[Model, Memory]:
+    """Models and memories that persist, at the start of a round.
+
+    Args:
+      recipe: The algorithm; where it does not keep optimizers, they begin anew.
+      models: The clients' models after the round before, `[count, ...]`.
+      memories: What they remember of it, `[count, ...]`.
+    """
+    if recipe.keep_optimizer:
+        return models, memories
+    optimizer, shared = jax.vmap(recipe.optimizer.init)(models.params)
+    return models._replace(shared=shared), memories._replace(optimizer=optimizer)
+
+
 def is_stateful(recipe: Recipe, params: PyTree) -> bool:
     """Whether a client's step depends on its steps before, beyond the model."""
     control = jax.eval_shape(recipe.correction.init, params)

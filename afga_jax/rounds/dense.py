@@ -79,7 +79,7 @@ def _begin(cycle: Cycle, holders: Array | None, size: int) -> tuple[Model, Memor
     if holders is not None:
         own = cycle.rows_at(own, holders)
     if serverless:
-        return own
+        return client_step.resumed(recipe, *own)
     controls, optimizers = own
     return client_step.fresh(
         recipe, state.params, state.stats, controls, optimizers, size

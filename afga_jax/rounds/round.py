@@ -49,7 +49,7 @@ def init_state(
         server=() if recipe.server is None else recipe.server.init(params),
         control=control,
         controls=trees.repeat(control, num_clients),
-        optimizers=optimizers,
+        optimizers=() if serverless else optimizers,
         aggregator=aggregator._replace(clients=rows),
         clients=start if serverless else (),
         numbers=numbers,

@@ -1,8 +1,8 @@
 """What the papers' algorithm boxes compute, in plain NumPy, to check a code against.
 
-`boxes` and `serverless` know nothing of the package: any implementation, in any
-framework, can be given the same draws and compared round by round. The model is softmax
-regression (`parts.value_and_grad`), the precision double.
+`boxes`, `relatives` and `serverless` know nothing of the package: any implementation,
+in any framework, can be given the same draws and compared round by round. The model is
+softmax regression (`parts.value_and_grad`), the precision double.
 
 Two rounds of AFGA with six clients on a ring; two compute at each step, one uploads,
 and two of the four gradients reach it:
@@ -37,7 +37,15 @@ and two of the four gradients reach it:
 all that goes in and what comes out, for implementations that cannot call Python.
 """
 
-from afga_jax.testing import boxes, compressed, defences, parts, serverless, vectors
+from afga_jax.testing import (
+    boxes,
+    compressed,
+    defences,
+    parts,
+    relatives,
+    serverless,
+    vectors,
+)
 from afga_jax.testing.draws import draws_of
 from afga_jax.testing.parts import BoxResult, BoxStart, Draws
 
@@ -50,6 +58,7 @@ __all__ = [
     "defences",
     "draws_of",
     "parts",
+    "relatives",
     "serverless",
     "vectors",
 ]

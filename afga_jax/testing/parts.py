@@ -159,6 +159,24 @@ def momentum(rate: float, decay: float = 0.5) -> Callable:
     return step
 
 
+def nesterov(rate: float, decay: float = 0.9) -> Callable:
+    """M ← decay·m + g, step −η_l (g + decay·m)."""
+    trace = 0.0
+
+    def step(gradient):
+        nonlocal trace
+        trace = decay * trace + gradient
+        return -rate * (gradient + decay * trace)
+
+    return step
+
+
+def adamw(rate: float, weight_decay: float = 0.1) -> Callable:
+    """AdamW (Loshchilov and Hutter 2019); its step is also given the parameters."""
+    own = adam(rate)
+    return lambda gradient, x: own(gradient) - rate * weight_decay * x
+
+
 def adam(rate: float, b1=0.9, b2=0.999, eps=1e-8) -> Callable:
     """Adam (Kingma and Ba 2015), with the bias correction."""
     count, m, v = 0, 0.0, 0.0
@@ -179,6 +197,18 @@ def adam(rate: float, b1=0.9, b2=0.999, eps=1e-8) -> Callable:
 def average() -> Callable:
     """FedAvg: Δ_r itself."""
     return lambda delta: delta
+
+
+def heavy_ball(b1=0.9) -> Callable:
+    """Hsu et al. 2019, FedAvgM: v ← β v + Δ."""
+    v = 0.0
+
+    def step(delta):
+        nonlocal v
+        v = b1 * v + delta
+        return v
+
+    return step
 
 
 def fedamsgrad(b1=0.9, b2=0.99, eps=1e-8, *, eps_inside=True) -> Callable:

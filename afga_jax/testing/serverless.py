@@ -113,6 +113,46 @@ def damsgrad(
         yield BoxResult(models.mean(0), problem.stats, losses, 0)
 
 
+def dfedavgm(
+    problem: BoxStart,
+    rounds: Rounds,
+    *,
+    local_lr,
+    momentum=0.9,
+    topology=ring,
+) -> Iterator[BoxResult]:
+    """DFedAvgM: K steps of momentum from where a client is, then one mixing.
+
+        y^{k+1}(i) = y^k(i) − ηg + θ(y^k(i) − y^{k−1}(i)), y^{−1}(i) = y^0(i) = x^t(i)
+        x^{t+1}(i) = Σ_l w_il y^K(l)
+
+    Sun, Li and Wang, "Decentralized Federated Averaging", 2023, Algorithm 2.
+
+    Args:
+      problem: Where the run starts.
+      rounds: The draws, one cycle each.
+      local_lr: η.
+      momentum: θ.
+      topology: From a number of clients to their mixing matrix.
+    """
+    everybody = range(problem.num_clients)
+    matrix = within(problem.num_clients, problem.clusters, topology)
+    models = np.array([problem.params for _ in everybody])
+    stats = np.array([problem.stats for _ in everybody])
+    for (draws,) in rounds:
+        losses: list[float] = []
+        ends = np.empty_like(models)
+        for i in everybody:
+            y = before = models[i]
+            for k in range(draws.steps):
+                loss, g, stats[i] = draws.gradient(k, i, y, stats[i])
+                y, before = y - local_lr * g + momentum * (y - before), y
+                losses.append(loss)
+            ends[i] = y
+        models, stats = matrix @ ends, matrix @ stats
+        yield BoxResult(models.mean(0), stats.mean(0), losses, 0)
+
+
 def _gradients(problem, models, draws, step, losses) -> np.ndarray:
     rows = []
     for i, x in enumerate(models):

@@ -17,7 +17,8 @@ FIRST = (
     *("afga(a) per step", "cafga(a) per round unequal", "hafed full", "hafed partial"),
     *("hafed partial-active unequal", "fedcluster", "fedcluster of afga"),
     *("fedavg by size", "fedamsgrad", "fedprox", "scaffold", "feddyn"),
-    *("dsgd mixing before", "pga unequal", "dadam b3", "damsgrad"),
+    *("fedavgm", "fednova momentum", "slowmo", "diloco", "tthf unequal"),
+    *("dsgd mixing before", "pga unequal", "dfedavgm", "dadam b3", "damsgrad"),
 )
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import afga_jax
 import toy
-from afga_jax.gossip import topology
+from afga_jax.gossip import mixing, topology
 from cases import marked
 
 NUM_CLIENTS, STEPS, ROUNDS = 12, 4, 3
@@ -127,6 +127,57 @@ def test_first_round_of_scaffold_is_fedavg():
     assert_same(scaffold[0], fedavg[0])
     # With fresh clients c_i = 0, but c is not.
     assert_different(scaffold[1:], fedavg[1:])
+
+
+SIZES = (3, 9, 4, 6, 5, 8, 7, 6, 3, 9, 2, 4)
+
+
+def test_fednova_with_equal_steps_is_fedavg():
+    options = {"active": 4, "sizes": SIZES, **COMMON}
+    fednova, weighted = models("fednova", **options), {"weighting": "size", **options}
+    assert_same(fednova, models("fedavg", **weighted))
+    steps = (1, 2, 3, 4) * 3
+    fednova = models("fednova", client_steps=steps, **options)
+    assert_different(fednova, models("fedavg", client_steps=steps, **weighted))
+
+
+def test_momentum_on_the_server():
+    """SlowMo at a constant rate is FedAvgM of everybody, without momentum FedAvg."""
+    everybody = {"active": NUM_CLIENTS, "server_lr": 0.9, **COMMON}
+    plain = {"local_optimizer": "sgd", **everybody}
+    assert_same(models("slowmo", b1=0.6, **plain), models("fedavgm", b1=0.6, **plain))
+    assert_same(models("fedavgm", b1=0.0, **everybody), models("fedavg", **everybody))
+
+
+def test_diloco_with_sgd_and_plain_averaging_is_fedavg():
+    inside = {"local_optimizer": "sgd", "weight_decay": 0.0, **COMMON}
+    diloco = models("diloco", b1=0.0, server_lr=1.0, **inside)
+    assert_same(diloco, models("fedavg", active=NUM_CLIENTS, **COMMON))
+    remembers = {**inside, "local_optimizer": "momentum"}
+    diloco = models("diloco", b1=0.0, server_lr=1.0, **remembers)
+    fresh = {"active": NUM_CLIENTS, "local_optimizer": "momentum", **COMMON}
+    assert_different(diloco, models("fedavg", **fresh))
+
+
+def test_tthf_with_the_identity_is_fedavg_over_the_sampled():
+    unequal = {"clustering": (0,) * 3 + (1,) * 4 + (2,) * 5, **COMMON}
+    identity = mixing.Varying(lambda round, step: np.eye(NUM_CLIENTS))
+    alone = models("tthf", topology=identity, **unequal)
+    sampled = {"cluster_weighting": "size", "participation": 0.25, **unequal}
+    assert_same(alone, models("fedavg", **sampled))
+    assert_different(alone, models("tthf", **unequal))
+
+
+def test_dfedavgm_without_momentum_is_dsgd_that_mixes_once():
+    options = {"local_steps": STEPS, "num_clients": NUM_CLIENTS, "local_lr": 0.3}
+    plain = models("dfedavgm", momentum=0.0, **options)
+    assert_same(plain, models("dsgd", mix_every=STEPS, **options))
+    # Its momentum begins anew in each round.
+    heavy = models("dfedavgm", momentum=0.9, **options)
+    kept = {"local_optimizer": "momentum", "momentum": 0.9, "mix_every": STEPS}
+    dsgd = models("dsgd", **kept, **options)
+    assert_same(heavy[0], dsgd[0])
+    assert_different(heavy[1:], dsgd[1:])
 
 
 def test_serverless_and_full_averaging_are_centralised_sgd():

@@ -35,7 +35,6 @@ def guide():
     for block in blocks[:-1]:
         assert len(block.splitlines()) <= 35
         exec(compile(block, GUIDE.name, "exec"), names)
-    afga_jax.ALGORITHMS.pop("diloco")
     return names
 
 
@@ -117,34 +116,6 @@ def test_rates_of_each_client():
     rates = np.geomspace(0.1, 0.8, CLIENTS)
     numbers = {"local_lr": rates, "server_lr": 0.7}
     check(Case("fedavg", partial(averaging, aggregate=mean_of), numbers, {"active": 4}))
-
-
-def diloco(problem, rounds, *, local_lr, server_lr):
-    """AdamW whose moments persist, Nesterov momentum on the server."""
-    x, momentum, memory = problem.params, 0.0, {}
-    for (draws,) in rounds:
-        losses, deltas = [], []
-        for i in range(problem.num_clients):
-            y = x
-            for t in range(draws.steps):
-                loss, g, _ = parts.value_and_grad(y, problem.stats, draws.batch(t, i))
-                m, v, count = memory.get(i, (0.0, 0.0, 0))
-                m, v, count = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2, count + 1
-                memory[i] = m, v, count
-                step = m / (1 - 0.9**count)
-                step = step / (np.sqrt(v / (1 - 0.999**count)) + 1e-8)
-                y = y - local_lr * (step + 0.1 * y)
-                losses.append(loss)
-            deltas.append(y - x)
-        gradient = -np.mean(deltas, 0)
-        momentum = gradient + 0.9 * momentum
-        x = x - server_lr * (gradient + 0.9 * momentum)
-        yield parts.BoxResult(x, problem.stats, losses, len(deltas))
-
-
-def test_diloco(guide):
-    numbers = {"local_lr": 0.05, "server_lr": 0.7}
-    check(Case(guide["diloco"], diloco, numbers))
 
 
 def dropping(clustering, chosen, steps):
@@ -314,7 +285,7 @@ def test_a_cluster_in_which_nobody_uploads_is_left_out():
 
 BAD = [
     ({"compute": "fxied"}, r"compute = 'fxied'.*did you mean 'fixed'"),
-    ({"upload": "all"}, r"upload = 'all'.*sample, everyone"),
+    ({"upload": "all"}, r"upload = 'all'.*sample, one, everyone"),
     ({"server": "adam"}, r"server = 'adam'.*optax\.adam"),
 ]
 
