@@ -6,7 +6,15 @@ import sys
 # Imported where they are used first. `scipy` alone loads its parts in this way, too.
 HEAVY = {
     *("IPython", "PIL", "array_record", "matplotlib", "networkx", "orbax", "pandas"),
-    *("pooch", "requests", "scipy.linalg", "scipy.optimize", "scipy.sparse", "sklearn"),
+    *(
+        "pooch",
+        "pyarrow",
+        "requests",
+        "scipy.linalg",
+        "scipy.optimize",
+        "scipy.sparse",
+        "sklearn",
+    ),
     *("tensorboardX", "tensorflow", "tensorflow_datasets"),
 }
 

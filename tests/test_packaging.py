@@ -40,12 +40,13 @@ def test_the_version_is_in_one_place():
 
 
 def test_extras():
-    assert set(EXTRAS) == {"gpu", "tpu", "privacy", "test", "notebooks", "docs", "dev"}
+    users = {"gpu", "tpu", "privacy", "datasets"}
+    assert set(EXTRAS) == users | {"test", "notebooks", "docs", "dev"}
     told = (ROOT / "docs" / "commands.md").read_text()
     assert [name for name in EXTRAS if f"`{name}`" not in told] == []
     # Whoever develops has all that the tests, the site and the notebooks need.
     (own,) = [Requirement(r) for r in EXTRAS["dev"] if r.startswith("afga-jax")]
-    assert own.extras == {"docs", "notebooks", "privacy", "test"}
+    assert own.extras == {"datasets", "docs", "notebooks", "privacy", "test"}
 
 
 def test_constraints_fit_the_requirements():

@@ -22,6 +22,7 @@ from afga_jax.data.own import OWN_DATASETS, register
 from afga_jax.data.partition import class_picture
 from afga_jax.data.store import Access, DataError, load, load_roles
 from afga_jax.data.synthetic import Problem, logistic, quadratic
+from afga_jax.data.tables import from_huggingface, from_parquet
 from afga_jax.data.text import (
     Corpus,
     from_roles,
@@ -46,6 +47,8 @@ __all__ = [
     "digits",
     "from_arrays",
     "from_dataset",
+    "from_huggingface",
+    "from_parquet",
     "from_roles",
     "gaussians",
     "grouped",

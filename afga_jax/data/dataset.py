@@ -25,6 +25,9 @@ class Dataset:
       test_targets: Labels of the test samples, int32 `[test]`.
       num_classes: Number of classes.
       label_names: One name per class; empty: the classes are named by their number.
+      train_clients: Client that each training sample is from, int32 `[train]`, for
+        `partition.by_client` and `partition.grouped`; None: the data does not say.
+      client_names: One name per client; empty: they are named by their number.
 
     Example:
       >>> pixels = np.zeros((6, 2, 2, 1), np.uint8)
@@ -41,6 +44,8 @@ class Dataset:
     test_targets: np.ndarray
     num_classes: int
     label_names: tuple[str, ...] = ()
+    train_clients: np.ndarray | None = None
+    client_names: tuple[str, ...] = ()
 
     def __post_init__(self):
         for split in ("train", "test"):
@@ -70,6 +75,33 @@ class Dataset:
                 "classes; give one name per class."
             )
         object.__setattr__(self, "label_names", names)
+        if self.train_clients is not None:
+            self._check_clients(np.asarray(self.train_clients))
+
+    def _check_clients(self, clients: np.ndarray) -> None:
+        whole = np.issubdtype(clients.dtype, np.integer)
+        if clients.shape != self.train_targets.shape or not whole or clients.min() < 0:
+            raise ValueError(
+                f"{self.name}: train_clients are {clients.dtype}{clients.shape}; give "
+                f"one client number, from 0, for each of {len(self.train_targets)} "
+                "training samples."
+            )
+        sizes = np.bincount(clients)
+        names = tuple(str(name) for name in self.client_names or range(len(sizes)))
+        sizes = np.bincount(clients, minlength=len(names))
+        if len(sizes) > len(names):
+            raise ValueError(
+                f"{self.name}: {len(names)} client names for {len(sizes)} clients; "
+                "give one name per client."
+            )
+        if not sizes.all():
+            raise ValueError(
+                f"{self.name}: client {names[sizes.argmin()]!r} has no training "
+                "samples; give every client at least 1, or leave it out and number "
+                "without gaps."
+            )
+        object.__setattr__(self, "train_clients", clients.astype(np.int32))
+        object.__setattr__(self, "client_names", names)
 
     @functools.cached_property
     def channel_statistics(self) -> tuple[np.ndarray, np.ndarray]:

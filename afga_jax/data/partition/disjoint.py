@@ -43,6 +43,37 @@ def by_client(client_of_sample: np.ndarray, num_clients: int | None = None) -> S
     return stored(np.argsort(owners, kind="stable"), sizes)
 
 
+def grouped(client_of_sample: np.ndarray, num_clients: int, *, seed: int = 0) -> Stored:
+    """Joins the clients that samples name to fewer ones, at random.
+
+    Numbers of joined clients differ by one at most; nobody's samples are divided.
+
+    Args:
+      client_of_sample: Id of the client of each sample, `[samples]`.
+      num_clients: Number of clients after that.
+      seed: Seed of the partition.
+
+    Returns:
+      The assignment.
+
+    Example:
+      >>> grouped(np.array([1, 0, 1, 2, 3]), 2).sizes
+      array([2, 3], dtype=int32)
+    """
+    checks.integer("num_clients", num_clients)
+    natural = by_client(client_of_sample)
+    if num_clients > natural.num_clients:
+        raise ValueError(
+            f"{num_clients} clients cannot be made of {natural.num_clients} by joining "
+            "them; use fewer, or another partition."
+        )
+    order = np.random.default_rng(seed).permutation(natural.num_clients)
+    group = np.empty(natural.num_clients, np.int32)
+    for number, members in enumerate(np.array_split(order, num_clients)):
+        group[members] = number
+    return by_client(group[np.asarray(client_of_sample)], num_clients)
+
+
 def iid(labels: np.ndarray, num_clients: int, *, seed: int = 0) -> Stored:
     """Deals a shuffle in equal parts; sizes differ by one at most.
 

@@ -16,7 +16,7 @@ from afga_jax import checks
 from afga_jax.data.clients import Clients, client_data
 from afga_jax.data.partition.assignment import Ranges, ranges
 from afga_jax.data.samples import Windows
-from afga_jax.data.text.shakespeare import WINDOW, Role, encode
+from afga_jax.data.text.shakespeare import ALPHABET, WINDOW, Role, encode
 from afga_jax.typing import Batch
 
 
@@ -24,13 +24,16 @@ class Corpus(NamedTuple):
     """Roles as one text, cut for training and testing.
 
     Attributes:
-      text: Codes of all roles' characters, one role after another, uint8.
+      text: Codes of all roles' characters, one role after another, uint8; of tokens,
+        int32.
       users: Names of the roles.
       window: Number of characters per sample; the next one is its target.
       train_starts: Index of each role's first training window, `[roles]`.
       train_counts: Number of each role's training windows, `[roles]`.
       test_starts: Index of each role's first test window, `[roles]`.
       test_counts: Number of each role's test windows, 0 if it is short, `[roles]`.
+      num_codes: Number of codes that there can be: characters of the alphabet, or
+        tokens.
     """
 
     text: np.ndarray
@@ -40,10 +43,15 @@ class Corpus(NamedTuple):
     train_counts: np.ndarray
     test_starts: np.ndarray
     test_counts: np.ndarray
+    num_codes: int = len(ALPHABET)
 
 
 def from_roles(
-    roles: Sequence[Role], *, window: int = WINDOW, test_fraction: float = 0.2
+    roles: Sequence[Role],
+    *,
+    window: int = WINDOW,
+    test_fraction: float = 0.2,
+    alphabet: str = ALPHABET,
 ) -> Corpus:
     """Puts roles into one text and cuts each for testing.
 
@@ -55,6 +63,7 @@ def from_roles(
       roles: Roles from `load_roles`, `shakespeare.parse`, or one's own.
       window: Number of characters per sample.
       test_fraction: Fraction of each role's text for testing; 0: none.
+      alphabet: Characters in the order of their codes.
 
     Returns:
       The corpus.
@@ -65,16 +74,37 @@ def from_roles(
       >>> text.train_counts.tolist(), text.test_counts.tolist()
       ([13, 3], [1, 0])
     """
+    codes = [(role.user, encode(role.text, alphabet)) for role in roles]
+    return from_codes(codes, len(alphabet), window=window, test_fraction=test_fraction)
+
+
+def from_codes(
+    codes: Sequence[tuple[str, np.ndarray]],
+    num_codes: int,
+    *,
+    window: int = WINDOW,
+    test_fraction: float = 0.2,
+) -> Corpus:
+    """Puts texts that are codes already into one, and cuts each for testing.
+
+    Args:
+      codes: Name of each role, and the codes of its characters or tokens.
+      num_codes: Number of codes that there can be.
+      window: Number of codes per sample.
+      test_fraction: Fraction of each text for testing; 0: none.
+
+    Returns:
+      The corpus.
+    """
     checks.integer("window", window)
     checks.number("test_fraction", test_fraction, at_least=0, below=1)
-    codes = [(role.user, encode(role.text)) for role in roles]
-    codes = [(user, text) for user, text in codes if len(text) > window]
-    if not codes:
+    long = [(user, text) for user, text in codes if len(text) > window]
+    if not long:
         raise ValueError(
-            f"none of the {len(roles)} roles has more than {window} characters; give "
+            f"none of the {len(codes)} roles has more than {window} characters; give "
             "longer texts or a shorter window."
         )
-    users, texts = zip(*codes, strict=True)
+    users, texts = zip(*long, strict=True)
     lengths = np.array([len(text) for text in texts])
     starts = np.cumsum(lengths) - lengths
     train = np.ceil(lengths * (1 - test_fraction)).astype(int)
@@ -88,6 +118,7 @@ def from_roles(
         train_counts=train - window,
         test_starts=starts + train,
         test_counts=np.where(too_short, 0, lengths - train - window),
+        num_codes=num_codes,
     )
 
 
