@@ -1,4 +1,4 @@
-"""Environments of the peers, one each, so that none decides another's versions.
+"""Environments of the peers and of other compilers, one each, with their own versions.
 
     python -m benchmarks.environments [NAME ...]
 
@@ -12,9 +12,19 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import tomllib
 
 HERE = pathlib.Path(__file__).parent
 TORCH = "2.13.0"
+JAX = "0.10.2"
+
+
+def _own_dependencies() -> list[str]:
+    """What this package needs, for what runs it in another environment."""
+    project = tomllib.loads((HERE.parent / "pyproject.toml").read_text())["project"]
+    return project["dependencies"]
+
+
 PACKAGES = {
     "torch": (f"torch=={TORCH}", "numpy"),
     "pfl": ("pfl[pytorch]==0.6.0", f"torch=={TORCH}"),
@@ -29,19 +39,28 @@ PACKAGES = {
         "chex==0.1.86",
         "numpy<2",
     ),
+    # XLA's compilers for GPUs and TPUs, beside what this package needs.
+    "accelerators": (
+        *("-c", str(HERE.parent / "constraints.txt")),
+        f"jax[cuda12,tpu]=={JAX}",
+        *_own_dependencies(),
+    ),
 }
+#: Those that take part in benchmarks, made unless others are named.
+PEERS = ("torch", "pfl", "flower", "fedjax")
 # What must be importable before an environment counts as made.
 IMPORTS = {
     "torch": "import torch",
     "pfl": "import pfl.model.pytorch, pfl.algorithm.federated_averaging",
     "flower": "import flwr.simulation, ray, torch",
     "fedjax": "import fedjax",
+    "accelerators": "import jax_cuda12_plugin, libtpu, flax, optax",
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("names", nargs="*", default=list(PACKAGES))
+    parser.add_argument("names", nargs="*", default=list(PEERS))
     for name in parser.parse_args().names:
         python, reason = interpreter(name, again=True)
         print(f"{name}: {python or reason}", flush=True)
@@ -50,7 +69,7 @@ def main() -> None:
 def interpreter(
     name: str, *, again: bool = False
 ) -> tuple[pathlib.Path | None, str | None]:
-    """The Python of a peer's environment, made if it is missing, or why there is none.
+    """The Python of an environment, made if it is missing, or why there is none.
 
     Args:
       name: One of `PACKAGES`.
@@ -90,11 +109,11 @@ def _made(folder: pathlib.Path, python: pathlib.Path, name: str) -> str | None:
             [str(part) for part in step], capture_output=True, text=True
         )
         if done.returncode:
-            return _reason(done.stderr or done.stdout)
+            return reason_of(done.stderr or done.stdout)
     return None
 
 
-def _reason(message: str) -> str:
+def reason_of(message: str) -> str:
     """The line of a message that says what went wrong."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     errors = [line for line in lines if "rror" in line]
