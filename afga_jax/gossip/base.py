@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +17,33 @@ from afga_jax.gossip.operators import (
 from afga_jax.gossip.stencil import WrappedGrid
 from afga_jax.population.sampling import Participants, Plan
 from afga_jax.typing import Array
+
+
+class Contraction(NamedTuple):
+    """How fast clients come together while nobody computes.
+
+    Attributes:
+      rho: Factor by which disagreement contracts at worst in `steps` local steps; in
+        mean square where chance plays a part.
+      steps: The local steps that a mixing's whole pattern takes.
+    """
+
+    rho: float
+    steps: int
+
+    def drift(self, local_steps: int) -> float:
+        """D = min{steps/(1 − ρ), 𝓘}: local steps that a client's drift lasts, at most.
+
+        With steps = 1 it is HA-Fed's D_{τ,ρ} (AFGA: H), and the D of Chen et al.,
+        Accelerating gossip SGD with periodic global averaging, 2021, where 𝓘 steps lie
+        between exact averages. Without gossip, ρ = 1, nothing ends it before 𝓘.
+
+        >>> Contraction(0.75, 1).drift(24), Contraction(1.0, 1).drift(24)
+        (4.0, 24.0)
+        """
+        # ρ of a product that averages exactly is rounded, to either side of zero.
+        left = 1 - self.rho
+        return min(self.steps / left, local_steps) if left > 0 else float(local_steps)
 
 
 class Mixing(ABC):
@@ -40,6 +68,18 @@ class Mixing(ABC):
     @abstractmethod
     def spectral_gap(self) -> float | None:
         """ρ, the largest over clusters; None where it changes with the plan."""
+
+    def contraction(
+        self, link_failure: float = 0.0, every: int = 1
+    ) -> Contraction | None:
+        """How fast clients come together; None: it is not known.
+
+        Args:
+          link_failure: Probability with which a link is down at a step, by itself.
+          every: Number of local steps from one mixing to the next.
+        """
+        rho = self.spectral_gap()
+        return None if rho is None or link_failure else Contraction(rho, every)
 
     @property
     def mixes(self) -> bool:

@@ -19,7 +19,7 @@ import scipy  # `scipy.sparse` is imported where it is used first
 from jax.sharding import Mesh
 
 from afga_jax.gossip import topology
-from afga_jax.gossip.base import Mixing, positions
+from afga_jax.gossip.base import Contraction, Mixing, positions
 from afga_jax.gossip.kernels import Kernel, by_cluster, gossip, ring
 from afga_jax.gossip.links import Links
 from afga_jax.gossip.messages import StepMessages, Traffic, in_sequence, of_matrix
@@ -152,6 +152,15 @@ class WithinClusters(Mixing):
 
     def spectral_gap(self):
         return max(kernel.spectral_gap() for kernel in set(self.kernels))
+
+    def contraction(self, link_failure=0.0, every=1):
+        if not link_failure:
+            return super().contraction(every=every)
+        gaps = [
+            topology.mean_square_gap([kernel.matrix()], link_failure)
+            for kernel in set(self.kernels)
+        ]
+        return Contraction(max(gaps), every)
 
     def degrees(self):
         of_kernel = {k: topology.degrees(k.matrix()) for k in set(self.kernels)}

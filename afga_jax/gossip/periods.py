@@ -44,6 +44,9 @@ class Every(Around):
     def is_due(self, step):
         return (step + 1) % self.period == 0
 
+    def contraction(self, link_failure=0.0, every=1):
+        return self.mixing.contraction(link_failure, every * self.period)
+
     def neighbourhood(self, clients):
         return self.mixing.neighbourhood(clients)
 

@@ -17,13 +17,16 @@ import scipy  # `scipy.sparse` is imported where it is used first
 
 from afga_jax import checks
 from afga_jax.gossip import topology
-from afga_jax.gossip.base import Mixing
+from afga_jax.gossip.base import Contraction, Mixing
 from afga_jax.gossip.kernels import Average, Kernel, Matrix, Shifts
 from afga_jax.gossip.messages import StepMessages
 from afga_jax.gossip.mixing import RandomMixing, WithinClusters
 from afga_jax.gossip.operators import Operator, by_blocks
 from afga_jax.mesh import blocks_of
 from afga_jax.population.clustering import Clustering
+
+# Random graphs from which ρ is estimated.
+_DRAWS = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +75,22 @@ class Periodic(Mixing):
     def spectral_gap(self):
         """ρ of a whole period, the largest over clusters: ‖W_p ⋯ W_1 − 11ᵀ/n‖₂."""
         clusters = zip(*(mixing.kernels for mixing in self.phases), strict=True)
-        return max(_product_gap(sequence) for sequence in set(clusters))
+        return max(
+            topology.mean_square_gap([kernel.matrix() for kernel in sequence], 0.0)
+            for sequence in set(clusters)
+        )
+
+    def contraction(self, link_failure=0.0, every=1):
+        # Steps are counted, not mixings: every second step of an even period sees only
+        # half of its graphs.
+        period = len(self.phases)
+        steps = range(every - 1, math.lcm(period, every), every)
+        seen = [self.phases[step % period].kernels for step in steps]
+        gaps = [
+            topology.mean_square_gap([k.matrix() for k in kernels], link_failure)
+            for kernels in set(zip(*seen, strict=True))
+        ]
+        return Contraction(max(gaps), every * len(seen))
 
     def messages(self, participants):
         each = [mixing.messages(participants) for mixing in self.phases]
@@ -147,6 +165,16 @@ class Matchings(Mixing):
     def spectral_gap(self):
         return None
 
+    def contraction(self, link_failure=0.0, every=1):
+        """W is a projection, so E[WᵀW] = E[W], which is the same for all pairs.
+
+        ρ² = (n − 2)/(2(n − 1)) for an even number of clients, 1/2 for an odd one.
+        """
+        sizes = self.clustering.sizes[self.clustering.sizes > 1]
+        gained = (sizes - sizes % 2) / (2 * (sizes - 1))
+        squared = 1 - (1 - link_failure) * gained
+        return Contraction(math.sqrt(squared.max(initial=0)), every)
+
     def sparse(self, plan, step, cycle, ids):
         partner = np.asarray(self.partners(plan, step, cycle))
         clients = np.arange(len(partner))
@@ -213,6 +241,30 @@ def matchings(clustering: Clustering) -> Matchings:
     return Matchings(clustering)
 
 
+@dataclass(frozen=True, eq=False)
+class RandomGraphs(RandomMixing):
+    """A random symmetric matrix of each cluster at every step.
+
+    Attributes:
+      clustering: Who belongs together.
+    """
+
+    clustering: Clustering
+
+    def contraction(self, link_failure=0.0, every=1):
+        """From the same draws every time; ρ is a little above what more would give."""
+        labels = self.clustering.labels()
+        together = labels[:, None] == labels[None]
+        average = together / together.sum(1)
+        draw = jax.jit(self.matrix_at)
+        squared = np.zeros(together.shape)
+        for key in jax.random.split(jax.random.key(0), _DRAWS):
+            matrix = np.asarray(draw(key), np.float64)
+            squared += topology.mean_square(matrix, link_failure) / _DRAWS
+        rho = math.sqrt(np.linalg.norm(squared - average, 2))
+        return Contraction(rho, every)
+
+
 def erdos_renyi(clustering: Clustering, *, density: float | None = None) -> Mixing:
     """A new random graph with Metropolis weights at every step.
 
@@ -236,7 +288,7 @@ def erdos_renyi(clustering: Clustering, *, density: float | None = None) -> Mixi
         weights = edges / (1.0 + jnp.maximum(degree[:, None], degree[None]))
         return weights + jnp.diag(1 - weights.sum(1))
 
-    return RandomMixing(matrix_at)
+    return RandomGraphs(matrix_at, clustering)
 
 
 def periodic(
@@ -314,11 +366,6 @@ def _hyper_hypercube(n: int, base: int) -> list[np.ndarray]:
         matrices.append((group[:, None] == group[None]) / factor)
         stride *= factor
     return matrices
-
-
-def _product_gap(kernels: Sequence[Kernel]) -> float:
-    matrices = [kernel.matrix() for kernel in reversed(kernels)]
-    return topology.spectral_gap(functools.reduce(np.matmul, matrices))
 
 
 def _half_behind(behind: int, n: int) -> np.ndarray:

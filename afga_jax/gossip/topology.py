@@ -11,6 +11,7 @@ The compiled round never needs these arrays where the structure is known; see
 `afga_jax.kernels`.
 """
 
+import functools
 import sys
 import typing
 from collections.abc import Sequence
@@ -42,6 +43,52 @@ def spectral_gap(matrix: np.ndarray) -> float:
     """
     matrix = np.asarray(matrix, np.float64)
     return float(np.linalg.norm(matrix - 1 / len(matrix), 2))
+
+
+def mean_square_gap(matrices: Sequence[np.ndarray], link_failure: float) -> float:
+    """ρ of matrices one after another, in mean square over links that fail.
+
+    √‖E[WᵀW] − 11ᵀ/n‖₂ with W = W_p ⋯ W_1, where each link is down with probability f by
+    itself and its weight then stays with its ends (`gossip.links`). For symmetric
+    matrices, with the weight w of a link e = (i, j) and any X,
+
+        E[WXW] = W̄XW̄ + f(1−f)·Σₑ wₑ²(Xᵢᵢ + Xⱼⱼ − 2Xᵢⱼ)(eᵢ − eⱼ)(eᵢ − eⱼ)ᵀ,
+
+    W̄ = E[W] = (1−f)W + f·I on the links. Without failures it is ‖W − 11ᵀ/n‖₂.
+
+    Args:
+      matrices: W_1, …, W_p, each `[n, n]`.
+      link_failure: f.
+
+    >>> print(mean_square_gap([complete(2)], 0.25))  # kept apart, or one, a quarter
+    0.5
+    """
+    n = len(matrices[0])
+    if not link_failure:
+        return spectral_gap(functools.reduce(np.matmul, reversed(matrices)))
+    squared = np.eye(n)
+    for matrix in reversed(matrices):
+        squared = mean_square(matrix, link_failure, squared)
+    return float(np.sqrt(np.linalg.norm(squared - 1 / n, 2)))
+
+
+def mean_square(
+    matrix: np.ndarray, link_failure: float, inner: np.ndarray | None = None
+) -> np.ndarray:
+    """E[WXW] over links that fail; see `mean_square_gap`.
+
+    Args:
+      matrix: W, symmetric, `[n, n]`.
+      link_failure: f.
+      inner: X, `[n, n]`; None: the identity.
+    """
+    inner = np.eye(len(matrix)) if inner is None else inner
+    links = matrix - np.diag(np.diagonal(matrix))
+    mean = (1 - link_failure) * links
+    mean += np.diag(1 - mean.sum(1))
+    apart = np.add.outer(inner.diagonal(), inner.diagonal()) - 2 * inner
+    spread = link_failure * (1 - link_failure) * links**2 * apart
+    return mean @ inner @ mean + np.diag(spread.sum(1)) - spread
 
 
 def ring(n: int) -> np.ndarray:

@@ -108,7 +108,7 @@ def parse(
         name = error.flagname
         raise ValueError(f"--{name} is not a flag; {_meant(name, values)}") from error
     except flags.Error as error:
-        raise ValueError(_unreadable(str(error))) from error
+        raise ValueError(_unreadable(str(error), known)) from error
     if rest and not words:
         raise ValueError(f"{rest[0]!r} is not a flag; flags start with --, see --help.")
     return rest
@@ -239,10 +239,10 @@ def _shown(default: Any) -> str:
     return str(default).lower() if isinstance(default, bool) else str(default)
 
 
-def _unreadable(message: str) -> str:
+def _unreadable(message: str, known: Sequence[Field] | None) -> str:
     """The parser's complaint in the words of `Config`."""
     match = re.match(r"flag --(\w+)=(.*?): ", message, re.DOTALL)
-    kinds = {field.name: field.kind for field in fields()}
+    kinds = {field.name: field.kind for field in (fields() if known is None else known)}
     if not match or kinds.get(match[1]) not in _KINDS:
         return f"{' '.join(message.split())}; see --help."
     return f"{match[1]} = {match[2]!r}, but it must be {_KINDS[kinds[match[1]]]}."

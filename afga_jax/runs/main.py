@@ -65,6 +65,9 @@ COMMANDS = {
     "explore": Command(
         "Looks into a round: a page of who computes, mixes and uploads."
     ),
+    "advise": Command(
+        "Which graph, clusters and frequency of gossip: best first, no training."
+    ),
     "report": Command("One or several runs on a page that can be sent."),
     "paper": Command("The papers' tables and figures, each by its name."),
     "data": Command("The papers' data sets on this machine: list, fetch, check."),

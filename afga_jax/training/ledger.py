@@ -24,6 +24,7 @@ AFGA's Table 7 fits this with 18 s, 1.8 s, no broadcast, and `factor` = 10, for 
 the paper gives no reason.
 """
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -35,6 +36,7 @@ import numpy as np
 
 from afga_jax import checks
 from afga_jax.algorithms import FederatedAlgorithm
+from afga_jax.gossip.base import Mixing
 from afga_jax.gossip.messages import StepMessages, Traffic
 from afga_jax.population.faults import planned
 from afga_jax.population.sampling import Participants, Plan, make_plan
@@ -85,7 +87,7 @@ class Costs:
     needs_plan: bool
     _start: "_Start"
     _gossip: StepMessages
-    _steps: int
+    _participants: Participants
 
     def per_round(
         self, info: RoundInfo, round: int, plan: Plan | None = None
@@ -109,10 +111,25 @@ class Costs:
             toll.get("invited", uploads), toll.get("away", 0), self.links.broadcast
         )
         uploads += toll.get("lost", 0) if self._start.served else 0
-        steps = [self._gossip.at(round, t, plan) for t in range(self._steps)]
+        steps = [
+            self._gossip.at(round, t, plan) for t in range(self._participants.steps)
+        ]
         messages = sum(step.messages for step in steps)
         serial = sum(step.serial for step in steps) + passed_on.serial
         return self._spent(uploads, downloads, passed_on.messages, messages, serial)
+
+    def with_mixing(self, mixing: Mixing) -> "Costs":
+        """The price list where clients mix otherwise, with messages of the same size.
+
+        Args:
+          mixing: A mixing of the same clients and clusters.
+        """
+        gossip = mixing.messages(self._participants)
+        holders = mixing.holders(self._participants)
+        start = self._start._replace(holders=holders, relayed=mixing.mixes)
+        return dataclasses.replace(
+            self, needs_plan=gossip.needs_plan, _start=start, _gossip=gossip
+        )
 
     def _spent(
         self, uploads: int, downloads: int, broadcasts: int, gossip: int, serial: int
@@ -228,7 +245,7 @@ def costs(
             relayed=recipe.mixing.mixes,
         ),
         _gossip=gossip,
-        _steps=participants.steps,
+        _participants=participants,
     )
 
 

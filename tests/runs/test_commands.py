@@ -16,7 +16,7 @@ import pytest
 
 from afga_jax.data.store import catalog
 from afga_jax.runs import flags, grid, main, runner
-from afga_jax.runs.commands import compare, explore, paper, report, sweep
+from afga_jax.runs.commands import advise, compare, explore, paper, report, sweep
 from afga_jax.runs.settings import resolve
 
 ROOT = Path(__file__).parents[2]
@@ -142,6 +142,8 @@ def test_flags_are_understood(command, tmp_path, monkeypatch):
         verb, *datasets = arguments or ["list"]
         assert verb in ("list", "fetch", "verify")
         assert set(datasets) <= set(catalog.CATALOG)
+    elif name == "advise":
+        assert advise.read([name, *arguments])
     elif name == "paper":
         # Every cell is resolved before anything runs; what they cost takes longer.
         monkeypatch.setattr(paper, "_announce", lambda *ignored: None)
@@ -178,6 +180,9 @@ def test_runs_at_smoke_scale(command, tmp_path, monkeypatch):
         kept = [word for word in arguments if not word.startswith(sizes)]
         named = [word for word in more if word != "--stand_in"]
         assert paper.paper([name, *kept, *named]) == 0
+    elif name == "advise":
+        few = ["--topologies=ring,complete", "--periods=1"]
+        assert advise.advise([name, *arguments, *few]) == 0
     elif name == "report":
         folders = [tmp_path / word for word in arguments if word.startswith("runs/")]
         for folder in folders:

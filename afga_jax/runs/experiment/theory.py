@@ -9,7 +9,7 @@ from afga_jax.algorithms import FederatedAlgorithm, lookup
 
 
 def conditions(
-    algo: str, algorithm: FederatedAlgorithm, rounds: int
+    algo: str, algorithm: FederatedAlgorithm, rounds: int, rho: float | None = None
 ) -> dict[str, dict[str, Any]]:
     """What the theory asks for, met or not, with both sides.
 
@@ -21,6 +21,7 @@ def conditions(
       algo: Name of the algorithm.
       algorithm: The built algorithm.
       rounds: Number of rounds, R.
+      rho: ρ to judge by; None: the mixing's, where it has one.
 
     Returns:
       By condition: `holds`, `left`, `right`; empty for algorithms without such theory.
@@ -29,7 +30,7 @@ def conditions(
     if paper is None:
         return {}
     options, clusters = algorithm.options, algorithm.recipe.clustering
-    rho = algorithm.recipe.mixing.spectral_gap()
+    rho = algorithm.recipe.mixing.spectral_gap() if rho is None else rho
     sizes = clusters.sizes
     chosen = sizes if algo == "hafed" else options.chosen(clusters)
     active, steps = int(chosen.sum()), options.local_steps

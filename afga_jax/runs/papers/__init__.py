@@ -8,6 +8,7 @@ from afga_jax.runs.papers import (
     fedcluster,
     hafed,
     reached,
+    semi_decentralised,
     trial,
 )
 from afga_jax.runs.papers.declaration import Declaration, Study
@@ -26,7 +27,11 @@ NAMES: dict[str, Declaration | Study] = {
     )
 } | {
     subject.name: subject
-    for subject in (trial.STUDY, reached.STUDY, claims.STUDY, *conditions.STUDIES)
+    for subject in (
+        *(trial.STUDY, reached.STUDY, claims.STUDY),
+        *conditions.STUDIES,
+        *semi_decentralised.STUDIES,
+    )
 }
 
 

@@ -13,16 +13,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from afga_jax.runs import record
 from afga_jax.runs.config import Config
-from afga_jax.runs.grid import Cell, fingerprint
-from afga_jax.runs.papers import estimate
+from afga_jax.runs.grid import Cell
+from afga_jax.runs.papers import estimate, points
 from afga_jax.runs.papers.declaration import Study
+from afga_jax.runs.papers.points import FINAL
 from afga_jax.runs.record import Run, write_text
 from afga_jax.runs.report import curves_file, figures
-from afga_jax.runs.report.results import mean_and_deviation, results
+from afga_jax.runs.report.results import results
 from afga_jax.runs.report.tables import csv_lines, markdown, measured
-from afga_jax.runs.settings import resolve
 
 _LABELS = {
     "fedavg": "FedAvg",
@@ -32,10 +31,6 @@ _LABELS = {
 }
 _GOSSIP = ("cafga", "afga")
 _DEMO = {"dataset": "digits", "setting": "demo", "participation": 0.1, "num_seeds": 3}
-_SMOKE = {
-    **{**_DEMO, "scale": "smoke", "rounds": 2, "num_seeds": 1},
-    **{"hidden": (8,), "eval_every": 1},
-}
 
 
 class Panel(NamedTuple):
@@ -115,7 +110,7 @@ class Conditions(NamedTuple):
         """
         panels, common = self.panels, {**self.common, "scale": "small"}
         if scale == "smoke":
-            first, common = self.panels[0], _SMOKE
+            first, common = self.panels[0], {**_DEMO, **points.SMOKE}
             panels = (
                 first._replace(values=first.values[-1:], algos=("fedavg", "afga")),
             )
@@ -155,17 +150,15 @@ class Conditions(NamedTuple):
 
     def seconds(self, scale: str, kept: Path) -> float:
         """What its runs took, whenever they ran."""
-        folders = {point.cell.folder for point in self.points(scale, kept)}
-        return sum(record.read(each).summary["wall_seconds"] for each in folders)
+        return points.wall_seconds(point.cell for point in self.points(scale, kept))
 
 
 def _point(
     panel: Panel, algo: str, value: float | None, common, columns, kept: Path
 ) -> Point:
     chosen = panel.settings(algo, value)
-    resolved = resolve({**common, **chosen})
-    folder = kept / fingerprint(resolved.config)
-    return Point(panel, algo, value, Cell({**columns, **chosen}, resolved, folder))
+    run = points.cell({**common, **chosen}, {**columns, **chosen}, kept)
+    return Point(panel, algo, value, run)
 
 
 def sent(run: Run, kinds: tuple[str, ...]) -> float:
@@ -186,19 +179,12 @@ _all_sent = functools.partial(sent, kinds=("uploads", "gossip_messages"))
 
 
 def _row(point: Point, run: Run) -> dict[str, object]:
-    (result,) = results([run])
-    accuracy, deviation = map(float, mean_and_deviation(result.accuracy))
     return {
         "panel": point.panel.title,
         "varied": point.panel.field,
         "value": point.value,
         "algorithm": point.algo,
-        "seeds": run.config["num_seeds"],
-        "rounds": result.rounds,
-        "accuracy": accuracy,
-        "accuracy_std": deviation if run.config["num_seeds"] > 1 else None,
-        "uploads_total": result.totals["uploads"],
-        "gossip_messages_total": result.totals["gossip_messages"],
+        **points.outcome(run),
         "uploads_megabytes": _uploads(run),
         "uploads_and_gossip_megabytes": _all_sent(run),
         "empty_rounds_of_last_seed": run.metrics[-1].get("empty_rounds_total"),
@@ -257,10 +243,6 @@ def _draw(above: str, pairs: list[tuple[Point, Run]], path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-_FINAL = (
-    "Final accuracy: mean ± standard deviation over the seeds of the last five "
-    "evaluations."
-)
 _RATES = (0.0, 0.15, 0.3, 0.5)
 _FAILURES = Conditions(
     "conditions-failures",
@@ -272,7 +254,7 @@ _FAILURES = Conditions(
         Panel("links that are down at a step", "link_failure", _RATES, _GOSSIP),
     ),
     (
-        f"{_FINAL} Rates were not tuned again for any failure.",
+        f"{FINAL} Rates were not tuned again for any failure.",
         "FedAvg and FedAMSGrad have no links between clients.",
     ),
 )
@@ -302,7 +284,7 @@ _LYING = Conditions(
             off={"aggregator": "median"},
         ),
     ),
-    (f"{_FINAL} Rates were not tuned again for any share.",),
+    (f"{FINAL} Rates were not tuned again for any share.",),
 )
 
 _RATIOS = (None, 0.25, 0.05, 0.01)
@@ -323,7 +305,7 @@ _BITS = Conditions(
         ),
     ),
     (
-        f"{_FINAL} Rates were not tuned again for any compressor.",
+        f"{FINAL} Rates were not tuned again for any compressor.",
         "Columns: the share of the numbers that top-k sends; off: all of them, without "
         "their places. Both tables are of the same runs. Megabytes are those of a "
         "whole run; x_r, which the server sends, is never compressed and not counted.",

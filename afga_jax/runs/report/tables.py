@@ -83,8 +83,8 @@ def reached(result: RunResult) -> str:
     there = np.isfinite(result.reached)
     if not there.any():
         return f"> {result.rounds}" if result.rounds else NOTHING
-    text = f"{result.reached[there].mean():.0f}"
-    return text if there.all() else f"{text} ({there.sum()} of {len(there)} seeds)"
+    first = f"{result.reached[there].mean():.0f}"
+    return first if there.all() else f"{first} ({there.sum()} of {len(there)} seeds)"
 
 
 def hours_at_target(result: RunResult) -> float:
@@ -271,7 +271,10 @@ def _latex(head: list[str], body: list[tuple[str, ...]], notes: list[str]) -> st
     return "\n".join(lines + end) + "\n"
 
 
-def _text(head: list[str], body: list[tuple[str, ...]], notes: list[str]) -> str:
+def text(
+    head: Sequence[str], body: Sequence[Sequence[str]], notes: Sequence[str] = ()
+) -> str:
+    """A table for a terminal, notes below it."""
     lines = [head, *body]
     widths = [max(len(line[at]) for line in lines) for at in range(len(head))]
     padded = [
@@ -285,7 +288,7 @@ def _text(head: list[str], body: list[tuple[str, ...]], notes: list[str]) -> str
 _KINDS = {
     "markdown": ("**{}**", _markdown),
     "latex": ("\0{}\1", _latex),
-    "text": ("{}", _text),
+    "text": ("{}", text),
 }
 
 

@@ -1,0 +1,365 @@
+"""Who wins where: methods with gossip, with a server and with both, on one map.
+
+Three things decide between them: how much the clients' data differ, how well the graph
+between clients mixes (ρ), and how many clients upload in a round. Each method is a heat
+map of final accuracy over these; the last column says who is best in each cell, and who
+cannot be told from the best. All methods see the same seeds, so clients hold the same
+data in a column of a map.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from afga_jax.gossip.kernels import KERNELS
+from afga_jax.runs.grid import Cell
+from afga_jax.runs.papers import points
+from afga_jax.runs.papers.declaration import Study
+from afga_jax.runs.papers.points import FINAL
+from afga_jax.runs.record import Run, write_text
+from afga_jax.runs.report import figures
+from afga_jax.runs.report.results import mean_and_deviation, results
+from afga_jax.runs.report.tables import NOTHING, csv_lines, markdown
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+class Method(NamedTuple):
+    """A method of the family.
+
+    Attributes:
+      algo: Name of the algorithm.
+      label: Its name for people.
+      gossips: Whether the graph between clients matters to it.
+      uploads: Whether the number of uploads matters to it.
+    """
+
+    algo: str
+    label: str
+    gossips: bool = True
+    uploads: bool = True
+
+
+class Place(NamedTuple):
+    """A cell of the map.
+
+    Attributes:
+      graph: Who mixes with whom, by the name of the topology.
+      rate: Share of the clients that upload.
+      alpha: Dirichlet's α of the clients' data; small: they differ much.
+    """
+
+    graph: str
+    rate: float
+    alpha: float
+
+
+class Point(NamedTuple):
+    """A method at a place of the map.
+
+    Attributes:
+      method: The method.
+      place: The place.
+      cell: The run; those of a method that a place differs in nothing for share one.
+    """
+
+    method: Method
+    place: Place
+    cell: Cell
+
+
+class Family(NamedTuple):
+    """The maps of some methods.
+
+    Attributes:
+      name: Name on the command line.
+      title: What it shows.
+      above: The line above the figure.
+      took: How long it takes, for people.
+      common: Settings of all runs.
+      methods: The methods, in the figure's order.
+      graphs: Topologies, from the worst to the best mixing.
+      rates: Shares of the clients that upload.
+      alphas: Values of Dirichlet's α.
+      notes: Lines below the table.
+    """
+
+    name: str
+    title: str
+    above: str
+    took: str
+    common: Mapping[str, Any]
+    methods: tuple[Method, ...]
+    graphs: tuple[str, ...]
+    rates: tuple[float, ...]
+    alphas: tuple[float, ...]
+    notes: tuple[str, ...]
+
+    def points(self, scale: str, kept: Path) -> list[Point]:
+        """All methods at all places.
+
+        Args:
+          scale: The size; `smoke` has two runs on digits, the others are the same.
+          kept: The folder of runs, by configuration.
+        """
+        family, more = self, dict[str, Any](scale="small")
+        if scale == "smoke":
+            family = self._replace(
+                methods=tuple(m for m in self.methods if m.algo in ("fedavg", "afga")),
+                graphs=self.graphs[:1],
+                rates=self.rates[-1:],
+                alphas=self.alphas[-1:],
+            )
+            more = {**points.SMOKE, "dataset": "digits"}
+        places = itertools.product(family.graphs, family.rates, family.alphas)
+        return [
+            self._point(method, Place(*place), more, kept)
+            for place, method in itertools.product(places, family.methods)
+        ]
+
+    def _point(self, method: Method, place: Place, more, kept: Path) -> Point:
+        varied: dict[str, Any] = {"algo": method.algo, "alpha": place.alpha}
+        # A ring is what rows with gossip have: a run that names none is the same run.
+        named = method.gossips and place.graph != "ring"
+        varied["topology"] = place.graph if named else None
+        varied["participation"] = place.rate if method.uploads else None
+        cell = points.cell({**self.common, **more, **varied}, varied, kept)
+        return Point(method, place, cell)
+
+    def write(self, scale: str, out: Path, kept: Path) -> list[str]:
+        """Trains what is not finished; writes the figure and the numbers.
+
+        Returns:
+          The table, and what is to be said of it.
+        """
+        from afga_jax.runs.commands import sweep
+
+        asked = self.points(scale, kept)
+        trained = sweep.train(distinct(asked), out)
+        runs = {cell.folder: run for cell, run in trained}
+        pairs = [(point, runs[point.cell.folder]) for point in asked]
+        write_text(out / "results.csv", csv_lines([_row(*pair) for pair in pairs]))
+        _draw(self.above, pairs, out / "figure.png")
+        return [_table(pairs), "\n".join(f"- {note}" for note in self.notes)]
+
+    def study(self) -> Study:
+        """As a command knows it."""
+
+        def size(scale: str) -> str:
+            return f"{len(distinct(self.points(scale, Path())))} runs, {self.took}"
+
+        return Study(self.name, self.title, self.write, size)
+
+
+def distinct(asked: Sequence[Point]) -> list[Cell]:
+    """The runs of some points, each once; those of a method follow each other."""
+    by_folder = {point.cell.folder: point.cell for point in asked}
+    return sorted(by_folder.values(), key=lambda cell: cell.config.algo)
+
+
+def leaders(accuracies: Mapping[str, np.ndarray]) -> list[str]:
+    """The best by mean over seeds, then those that seeds do not tell from it.
+
+    A method is level with the best if the mean of the paired differences is not larger
+    than their standard deviation; of one seed, if there is no difference.
+
+    Args:
+      accuracies: Of each method the accuracies of the seeds, in one order.
+
+    >>> leaders({"a": np.array([90.0, 92.0]), "b": np.array([91.0, 90.5])})
+    ['a', 'b']
+    >>> leaders({"a": np.array([80.0, 81.0]), "b": np.array([91.0, 92.5])})
+    ['b']
+    """
+    known = {name: a for name, a in accuracies.items() if np.isfinite(a).all()}
+    if not known:
+        return []
+    best = max(known, key=lambda name: known[name].mean())
+    level = []
+    for name, sample in known.items():
+        mean, deviation = mean_and_deviation(known[best] - sample)
+        if name != best and mean <= deviation:
+            level.append(name)
+    return [best, *level]
+
+
+def _row(point: Point, run: Run) -> dict[str, object]:
+    return {
+        "algorithm": point.method.algo,
+        "topology": point.place.graph if point.method.gossips else None,
+        "rho": _rho(point),
+        "participation": point.place.rate if point.method.uploads else None,
+        "alpha": point.place.alpha,
+        **points.outcome(run),
+    }
+
+
+def _rho(point: Point) -> float | None:
+    """ρ of the graph in a cluster of the run; None: nobody mixes."""
+    config = point.cell.config
+    if not point.method.gossips:
+        return None
+    size = -(-config.num_clients // config.num_clusters)
+    return KERNELS[point.place.graph](size).spectral_gap()
+
+
+def _accuracies(pairs: Sequence[tuple[Point, Run]], place: Place) -> dict:
+    return {
+        point.method.label: results([run])[0].accuracy
+        for point, run in pairs
+        if point.place == place
+    }
+
+
+def _table(pairs: Sequence[tuple[Point, Run]]) -> str:
+    labels = list(dict.fromkeys(point.method.label for point, _ in pairs))
+    body = []
+    for place in dict.fromkeys(point.place for point, _ in pairs):
+        found = _accuracies(pairs, place)
+        first = leaders(found)
+        where = f"{place.graph}, {place.rate:.0%}, α = {place.alpha:g}"
+        body.append([where, *(_entry(found[name], name in first) for name in labels)])
+    return markdown(["accuracy, %", *labels], body)
+
+
+def _entry(sample: np.ndarray, leads: bool) -> str:
+    mean, deviation = mean_and_deviation(sample)
+    if not np.isfinite(mean):
+        return NOTHING
+    text = f"{mean:.1f}" + (f" ± {deviation:.1f}" if len(sample) > 1 else "")
+    return f"**{text}**" if leads else text
+
+
+def _draw(above: str, pairs: Sequence[tuple[Point, Run]], path: Path) -> None:
+    from matplotlib import colormaps
+    from matplotlib.colors import Normalize
+
+    places = list(dict.fromkeys(point.place for point, _ in pairs))
+    methods = list(dict.fromkeys(point.method for point, _ in pairs))
+    graphs = list(dict.fromkeys(place.graph for place in places))
+    found = {place: _accuracies(pairs, place) for place in places}
+    means = {
+        (place, name): float(mean_and_deviation(sample)[0])
+        for place in places
+        for name, sample in found[place].items()
+    }
+    finite = [mean for mean in means.values() if np.isfinite(mean)] or [0.0]
+    shade = Normalize(np.quantile(finite, 0.05), max(finite))
+    shades = colormaps["cividis"]
+    figure = figures.blank(1.95 * (len(methods) + 1) + 0.6, 1.5 * len(graphs) + 0.9)
+    panels = figure.subplots(len(graphs), len(methods) + 1, squeeze=False)
+    for graph, row in zip(graphs, panels, strict=True):
+        here = [place for place in places if place.graph == graph]
+        for method, panel in zip(methods, row, strict=False):
+            own = {place: means[place, method.label] for place in here}
+            _map(
+                panel,
+                {
+                    place: (shades(shade(mean)), f"{mean:.1f}", shade(mean) < 0.5)
+                    if np.isfinite(mean)
+                    else ("0.85", NOTHING, False)
+                    for place, mean in own.items()
+                },
+            )
+            panel.set_title(_heading(method, graph, pairs), fontsize=8)
+        labels = [method.label for method in methods]
+        _map(row[-1], {place: _winner(found[place], labels) for place in here})
+        row[-1].set_title("who is best", fontsize=8, fontweight="bold")
+        row[0].set_ylabel("uploads, % of clients", fontsize=8)
+    for panel in panels[-1]:
+        panel.set_xlabel("α (left: clients differ most)", fontsize=7)
+    figure.suptitle(above, fontsize=10)
+    figure.savefig(path, dpi=150)
+
+
+def _heading(method: Method, graph: str, pairs) -> str:
+    if not method.gossips:
+        return f"{method.label}\nno gossip"
+    rho = next(
+        _rho(point)
+        for point, _ in pairs
+        if point.method == method and point.place.graph == graph
+    )
+    return f"{method.label}\n{graph}, ρ = {rho:.3f}"
+
+
+def _winner(found: Mapping[str, np.ndarray], labels: Sequence[str]):
+    """Colour, text and whether it is white, of a cell of the last column."""
+    first = leaders(found)
+    if not first:
+        return "0.85", NOTHING, False
+    best, *level = first
+    text = best if not level else f"{best}\n≈ {', '.join(level)}"
+    if len(level) > 2:
+        text = f"{best}\n≈ {len(level)} others"
+    return figures.color(labels.index(best)), text, True
+
+
+def _map(panel: "Axes", cells: Mapping[Place, tuple[Any, str, bool]]) -> None:
+    """Cells with a colour and a text each: α across, rates up."""
+    alphas = sorted({place.alpha for place in cells})
+    rates = sorted({place.rate for place in cells})
+    for place, (color, text, white) in cells.items():
+        x, y = alphas.index(place.alpha), rates.index(place.rate)
+        panel.add_patch(_square(x, y, color))
+        ink = "white" if white else "black"
+        size = 8 if len(text) < 7 else 5.5
+        panel.text(x, y, text, ha="center", va="center", color=ink, fontsize=size)
+    panel.set_xlim(-0.5, len(alphas) - 0.5)
+    panel.set_ylim(-0.5, len(rates) - 0.5)
+    panel.set_xticks(range(len(alphas)), [f"{alpha:g}" for alpha in alphas], fontsize=7)
+    panel.set_yticks(range(len(rates)), [f"{100 * r:g}" for r in rates], fontsize=7)
+    panel.tick_params(length=0)
+    panel.spines[:].set_visible(False)
+
+
+def _square(x: float, y: float, color: Any) -> Any:
+    from matplotlib.patches import Rectangle
+
+    look: dict[str, Any] = {"facecolor": color, "edgecolor": "white", "linewidth": 1.5}
+    return Rectangle((x - 0.5, y - 0.5), 1, 1, **look)
+
+
+_FEDAVG = Method("fedavg", "FedAvg", gossips=False)
+_FEDAMSGRAD = Method("fedamsgrad", "FedAMSGrad", gossips=False)
+_AFGA, _CAFGA = Method("afga", "AFGA"), Method("cafga", "CAFGA")
+
+_DIGITS = Family(
+    "semi-decentralised",
+    "Who wins where: heterogeneity, ρ and uploads, digits",
+    "digits, 16 clients, CAFGA in two clusters, 8 local steps, 40 rounds, 3 seeds",
+    "some minutes on one core",
+    {
+        **{"dataset": "digits", "num_clients": 16, "num_seeds": 3, "hidden": (32,)},
+        **{"local_steps": 8, "batch_size": 16, "rounds": 40, "eval_every": 2},
+        **{"partition": "dirichlet", "checkpoint_every": 40},
+    },
+    (_FEDAVG, _FEDAMSGRAD, _AFGA, _CAFGA),
+    ("ring", "hypercube", "complete"),
+    (0.125, 0.5),
+    (0.05, 0.3, 5.0),
+    (f"{FINAL} Bold: the best, and what its seeds do not tell from it.",),
+)
+
+_CIFAR = Family(
+    "semi-decentralised-cifar10",
+    "Who wins where: heterogeneity and uploads, CIFAR-10",
+    "CIFAR-10, ConvMixer-64-4, 50 clients, 100 rounds, one seed",
+    "five to ten minutes each on a core",
+    {
+        **{"dataset": "cifar10", "stand_in": True, "setting": "2"},
+        **{"rounds": 100, "eval_every": 5, "cpu_devices": 1},
+    },
+    (_FEDAVG, _FEDAMSGRAD, _AFGA, _CAFGA),
+    ("ring",),
+    (0.1, 0.2),
+    (0.1, 0.6),
+    (f"{FINAL} One seed: differences of a point say nothing.",),
+)
+
+FAMILIES = (_DIGITS, _CIFAR)
+STUDIES = tuple(family.study() for family in FAMILIES)
