@@ -68,8 +68,8 @@ def pga(options: Options) -> Recipe:
 def dfedavgm(options: Options) -> Recipe:
     """DFedAvgM: local momentum, gossip once per round. Reference: Sun et al., 2023.
 
-    The momentum begins anew in each round, and clients mix after its last step, whatever
-    `mix_every` says.
+    The momentum begins anew in each round, and clients mix after its last step,
+    whatever `mix_every` says.
     """
     once = options.replace(mix_every=options.local_steps)
     return _serverless(once, optimizer="momentum", keep_optimizer=False)

@@ -178,6 +178,12 @@ class Mixing(ABC):
             matrix = matrix[np.ix_(order, order)]
         return scipy.sparse.csr_array(matrix)
 
+    def sparse_steps(
+        self, plan: Plan, steps: int, cycle: int, ids: np.ndarray
+    ) -> "list[scipy.sparse.csr_array | None]":
+        """`sparse` of all local steps; mixing that draws can do so for all at once."""
+        return [self.sparse(plan, step, cycle, ids) for step in range(steps)]
+
     def matrix_entries(self, num_rows: int) -> int:
         """How many numbers the matrices have that `sparse` is made from."""
         return num_rows**2

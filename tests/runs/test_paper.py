@@ -341,6 +341,13 @@ def test_some_lines_of_a_table(capsys, tmp_path):
     ):
         assert command(*asked, f"--only={wrong}") != 0
         assert expected in capsys.readouterr().err
+    asked[0] = "conditions-failures"
+    assert command(*asked, "--only=^links, C?AFGA") == 2
+    assert "leaves nothing of conditions-failures" in capsys.readouterr().err
+    assert command(*asked, "--only=^links.*, AFGA") == 0
+    assert "4 runs" in capsys.readouterr().out
+    assert command("theory", *asked[1:], "--only=AFGA") == 2
+    assert "theory has no lines" in capsys.readouterr().err
 
 
 def test_more_gradients_are_said(tmp_path):

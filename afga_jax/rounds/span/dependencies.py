@@ -120,11 +120,12 @@ class Finder:
         # Readers are known by their task's number; uploads come after all tasks.
         readers = len(step) + real
         rows = _units(column(uploads[real]), len(ids))
+        matrices = mixing.sparse_steps(plan, steps, cycle, ids)
         reads, later = [], np.zeros(len(ids), bool)
         for t in range(steps - 1, -1, -1):
             here = np.flatnonzero(step == t)
             at = column(client[here])
-            matrix = mixing.sparse(plan, t, cycle, ids)
+            matrix = matrices[t]
             if not self._recipe.mix_first and matrix is not None:
                 rows = rows @ matrix
             read = rows[:, at].tocoo()

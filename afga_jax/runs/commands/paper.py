@@ -99,7 +99,7 @@ def paper(arguments: Sequence[str]) -> int:
     """The command; returns its exit code."""
     try:
         asked, lists = _read(arguments)
-        wanted = [papers.find(name) for name in asked.names]
+        wanted = [_narrowed(papers.find(name), asked.only) for name in asked.names]
         # All of them before the first one runs: a mistake should not wait for hours.
         plans = [_plan(subject, asked) for subject in wanted]
     except ValueError as error:
@@ -178,6 +178,18 @@ def _about(asked: Asked, subject: Declaration | Study, seconds: float) -> list[s
         f"{versions['device']}, {platform.system()} {versions['machine']}, jax "
         f"{versions['jax']}, afga-jax {versions['afga-jax']}.",
     ]
+
+
+def _narrowed(subject: Declaration | Study, only: str) -> Declaration | Study:
+    """The lines of a study that are asked for; those of a declaration are its plan."""
+    if not only or isinstance(subject, Declaration):
+        return subject
+    if subject.only is None:
+        raise ValueError(
+            f"--only={only}, but {subject.name} has no lines to choose from: leave it "
+            "out."
+        )
+    return subject.only(only)
 
 
 def _plan(subject: Declaration | Study, asked: Asked) -> list[Entry]:

@@ -223,7 +223,7 @@ def _matrices(algorithm: FederatedAlgorithm, plan: Plan, cycle: int) -> _Matrice
     involved = mixing.involved(plan, cycle, taking_part)
     everybody = np.arange(num_clients)
     ids = everybody if involved is None else np.intersect1d(everybody, involved)
-    steps = [mixing.sparse(plan, step, cycle, ids) for step in range(len(part.active))]
+    steps = mixing.sparse_steps(plan, len(part.active), cycle, ids)
     return _Matrices(cycle, ids, steps)
 
 

@@ -97,7 +97,7 @@ def entries(
         )
     for panel, line, given in declaration.at(scale):
         names.append(f"{panel.title}, {line.label}")
-        if not _matches(only, names[-1]):
+        if not matches(only, names[-1]):
             continue
         asked = {"num_seeds": SEEDS[scale], **given, **chosen}
         cell = _cell(asked, cells, accelerator, names[-1])
@@ -177,7 +177,8 @@ def _subjects(declaration: Declaration) -> set[str]:
     return every - (alike - set(_METHOD))
 
 
-def _matches(only: str, name: str) -> bool:
+def matches(only: str, name: str) -> bool:
+    """Whether an expression finds a line's name; empty: it finds all."""
     try:
         return re.search(only, name) is not None
     except re.error as error:

@@ -15,7 +15,7 @@ import numpy as np
 
 from afga_jax.runs.config import Config
 from afga_jax.runs.grid import Cell
-from afga_jax.runs.papers import estimate, points
+from afga_jax.runs.papers import cells, estimate, points
 from afga_jax.runs.papers.declaration import Study
 from afga_jax.runs.papers.points import FINAL
 from afga_jax.runs.record import Run, write_text
@@ -146,7 +146,29 @@ class Conditions(NamedTuple):
             f"{len({p.cell.folder for p in self.points(scale, Path())})} runs, "
             f"{self.duration} each on one core"
         )
-        return Study(self.name, self.title, self.write, size, self.seconds)
+        return Study(self.name, self.title, self.write, size, self.seconds, self.only)
+
+    def only(self, expression: str) -> Study:
+        """The same with fewer lines.
+
+        Raises:
+          ValueError: None is left.
+        """
+        name = "{0.title}, {1}".format
+        lines = {name(p, _LABELS[algo]) for p in self.panels for algo in p.algos}
+        found = {line for line in lines if cells.matches(expression, line)}
+        if not found:
+            raise ValueError(
+                f"--only={expression} leaves nothing of {self.name}: its lines are "
+                + "; ".join(sorted(lines))
+                + "."
+            )
+        panels = [
+            p._replace(algos=tuple(a for a in p.algos if name(p, _LABELS[a]) in found))
+            for p in self.panels
+        ]
+        kept = tuple(panel for panel in panels if panel.algos)
+        return self._replace(panels=kept).study()
 
     def seconds(self, scale: str, kept: Path) -> float:
         """What its runs took, whenever they ran."""

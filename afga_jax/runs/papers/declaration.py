@@ -110,6 +110,8 @@ class Study(NamedTuple):
       size: `scale -> a line` that says what would be computed.
       seconds: `(scale, cells) -> seconds` that its runs took, which may be older; None:
         as long as `write` takes.
+      only: `expression -> Study` of the lines whose `panel, label` it finds; None:
+        there are no lines to choose from.
     """
 
     name: str
@@ -117,6 +119,7 @@ class Study(NamedTuple):
     write: Callable[..., list[str]]
     size: Callable[[str], str]
     seconds: Callable[..., float] | None = None
+    only: "Callable[[str], Study] | None" = None
 
 
 # The same for all names, so that those which ask for the same run share it.
