@@ -64,7 +64,7 @@ class Asked:
       links: What a message costs.
       link_failure: Probability with which a link between clients is down at a step.
       topologies: Names of the graphs to try; empty: all that have one.
-      clusters: Numbers of clusters to try; empty: some that divide M.
+      clusters: Numbers of clusters to try; empty: some that divide N and M.
       periods: Local steps from one mixing to the next to try; empty: 1, 2, 4 and 8.
     """
 
@@ -96,11 +96,14 @@ class Asked:
             checks.choice("topologies", name, names())
         for number in self.clusters:
             checks.integer("clusters", number, at_most=self.num_clients // 2)
-            if self.active % number:
-                raise ValueError(
-                    f"clusters = {number}, but as many upload from each of them, so it "
-                    f"must divide active = {self.active}: change one of the two."
-                )
+            for name in ("num_clients", "active"):
+                total = getattr(self, name)
+                if total % number:
+                    raise ValueError(
+                        f"clusters = {number}, but clusters have as many clients and "
+                        f"uploads each, so it must divide {name} = {total}: change one "
+                        "of the two."
+                    )
         for number in self.periods:
             checks.integer("periods", number, at_most=self.local_steps)
 
@@ -108,8 +111,8 @@ class Asked:
         """Numbers of clusters to try."""
         if self.clusters:
             return self.clusters
-        most = self.num_clients // 2
-        numbers = [k for k in range(1, most + 1) if self.active % k == 0]
+        most, both = self.num_clients // 2, math.gcd(self.num_clients, self.active)
+        numbers = [k for k in range(1, most + 1) if both % k == 0]
         few = min(len(numbers), _MOST_CLUSTERS)
         # The first, the last and some in between.
         places = np.linspace(0, len(numbers) - 1, few).round().astype(int)

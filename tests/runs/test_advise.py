@@ -126,6 +126,11 @@ def test_every_topology_is_tried_or_named():
     assert left_out == {"exponential", "hypercube", "one_peer_exponential"}
 
 
+def test_clusters_that_divide_clients_and_uploads():
+    assert Asked(32, 12).numbers_of_clusters() == (1, 2, 4)
+    assert Asked(17, 5).numbers_of_clusters() == (1,)
+
+
 def run(capsys, *arguments):
     words = ["python -m experiments.advise", *arguments]
     code = command.execute(advising.advise, words)
@@ -170,7 +175,8 @@ def test_the_command(capsys, tmp_path):
         ("--server_seconds=0", "server_seconds = 0.0, but it must be > 0"),
         ("--client_speed=-1", "client_speed = -1.0, but it must be > 0"),
         ("--topologies=rign", "did you mean 'ring'?"),
-        ("--clusters=3", "it must divide active = 5"),
+        ("--clusters=3", "it must divide num_clients = 50"),
+        ("--clusters=2", "it must divide active = 5"),
         ("--periods=25", "periods = 25, but it must be"),
         ("--show=0", "show = 0, but it must be >= 1"),
         ("--show=few", "show = 'few', but it must be a whole number"),
