@@ -232,7 +232,7 @@ def hypercube(n: int) -> np.ndarray:
 
 
 def small_world(
-    n: int, *, neighbours: int = 4, rewired: float = 0.1, seed: int = 0
+    n: int, *, neighbours: int = 4, rewired: float = 0.2, seed: int = 0
 ) -> np.ndarray:
     """A ring of near neighbours with some edges led elsewhere, Metropolis weights.
 

@@ -45,7 +45,7 @@ def test_every_table_and_figure_has_its_name():
     expected += [f"afga-figure{n}" for n in range(1, 7)]
     expected += ["hafed-table1", *(f"hafed-figure{n}" for n in range(1, 10))]
     expected += [f"fedcluster-figure{n}" for n in range(2, 7)]
-    studies = ["theory", "reach", "checks"]
+    studies = ["theory", "reach", "topologies", "checks"]
     for name in ("failures", "liars", "bits"):
         studies += [f"conditions-{name}", f"conditions-{name}-cifar10"]
     studies += ["semi-decentralised", "semi-decentralised-cifar10"]

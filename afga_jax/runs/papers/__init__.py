@@ -9,6 +9,7 @@ from afga_jax.runs.papers import (
     hafed,
     reached,
     semi_decentralised,
+    topologies,
     trial,
 )
 from afga_jax.runs.papers.declaration import Declaration, Study
@@ -28,7 +29,7 @@ NAMES: dict[str, Declaration | Study] = {
 } | {
     subject.name: subject
     for subject in (
-        *(trial.STUDY, reached.STUDY, claims.STUDY),
+        *(trial.STUDY, reached.STUDY, topologies.STUDY, claims.STUDY),
         *conditions.STUDIES,
         *semi_decentralised.STUDIES,
     )
