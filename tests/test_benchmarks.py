@@ -109,6 +109,12 @@ def test_all_runs_without_peers(ask, tmp_path, no_peers):
     assert "kernels" in page
 
 
+def test_accelerators_up_to_their_environment(ask, no_peers):
+    assert "afga-convmixer-dense" in ask("accelerators", "--target=a6000 --list")
+    with pytest.raises(SystemExit, match=no_peers):
+        ask("accelerators", "--target=a6000")
+
+
 @pytest.mark.slow
 def test_models_run_without_pytorch(ask, tmp_path, no_peers, monkeypatch):
     from benchmarks import models

@@ -80,7 +80,8 @@ def write(scale: str, out: Path, kept: Path) -> list[str]:
     found = graphs()
     write_text(out / "results.csv", csv_lines([_row(graph) for graph in found]))
     _draw(found, out / "figure.png")
-    head = ["topology", "ρ", "of so many steps", "messages of a step", "one after another"]
+    head = ["topology", "ρ", "of so many steps"]
+    head += ["messages of a step", "one after another"]
     body = []
     for graph in found:
         name, rho, steps, _, messages, serial = _row(graph).values()
