@@ -71,7 +71,7 @@ def option(
             "tuple, or None."
         )
     if kind is None:
-        kind = next((one for one in _KINDS if isinstance(default, one)), None)
+        kind = next((kind for kind in _KINDS if isinstance(default, kind)), None)
     limits = {"above": above, "at_least": at_least, "below": below, "at_most": at_most}
     about: dict[str, Any] = {k: v for k, v in limits.items() if v is not None}
     about |= {"fix": fix} if fix else {}
@@ -276,7 +276,7 @@ COMMON = tuple(known.name for known in dataclasses.fields(Options))
 def numbers(options: Options | type[Options]) -> tuple[str, ...]:
     """Names of the traced numbers among the options."""
     known = dataclasses.fields(options)
-    return tuple(one.name for one in known if one.metadata.get("traced"))
+    return tuple(field.name for field in known if field.metadata.get("traced"))
 
 
 def options_class(name: str, own: Mapping[str, dataclasses.Field]) -> type[Options]:

@@ -140,12 +140,12 @@ class Algorithm:
         for name, known in self.own.items():
             if known.metadata["algorithm"]:
                 choices += [{name: other} for other in ALGORITHMS]
-        found = []
+        possible = []
         for choice in choices:
             # Defaults may be for another number of clients.
             with contextlib.suppress(ValueError):
-                found.append(self.options(num_clients=signatures.CLIENTS, **choice))
-        return found
+                possible.append(self.options(num_clients=signatures.CLIENTS, **choice))
+        return possible
 
     def _check_names(self, given: Mapping[str, Any], own: Mapping[str, Any]) -> None:
         known = (*COMMON, *own)

@@ -182,16 +182,18 @@ def names() -> tuple[str, ...]:
 
 def advise(asked: Asked) -> Advices:
     """All choices, best first; see the module for what that means."""
-    found = _of_graph(asked, _clustered(asked, "fedamsgrad", 1), NONE)
+    choices = _of_graph(asked, _clustered(asked, "fedamsgrad", 1), NONE)
     left_out = dict[tuple[str, str], list[int]]()
     for clusters in asked.numbers_of_clusters():
         within = _clustered(asked, "afga" if clusters == 1 else "cafga", clusters)
         for topology in asked.topologies or names():
             try:
-                found += _of_graph(asked, within, topology)
+                choices += _of_graph(asked, within, topology)
             except ValueError as error:
                 left_out.setdefault((topology, str(error)), []).append(clusters)
-    order = sorted(found, key=lambda one: (one.score, one.hours, one.messages))
+    order = sorted(
+        choices, key=lambda advice: (advice.score, advice.hours, advice.messages)
+    )
     lines = [
         f"{topology}, K = {', '.join(map(str, clusters))}: {reason}"
         for (topology, reason), clusters in left_out.items()
@@ -202,14 +204,14 @@ def advise(asked: Asked) -> Advices:
 def undominated(choices: Sequence[Advice]) -> list[bool]:
     """Whether no other has fewer hours and a smaller D, or one of them and the same."""
 
-    def better(one: Advice, other: Advice) -> bool:
+    def better(advice: Advice, other: Advice) -> bool:
         # To nine digits: sums in another order are no difference.
         ours, theirs = (
-            (round(each.hours, 9), round(each.drift, 9)) for each in (one, other)
+            (round(each.hours, 9), round(each.drift, 9)) for each in (advice, other)
         )
         return ours != theirs and ours[0] <= theirs[0] and ours[1] <= theirs[1]
 
-    return [not any(better(one, other) for one in choices) for other in choices]
+    return [not any(better(advice, other) for advice in choices) for other in choices]
 
 
 def ranges(choices: Sequence[Advice]) -> list[Share]:
@@ -225,7 +227,7 @@ def ranges(choices: Sequence[Advice]) -> list[Share]:
     >>> ranges([fast, steady])  # 16ʰ = 2·4ʰ at h = 1/2
     [Share(method=0, low=0.0, high=0.5), Share(method=1, low=0.5, high=1.0)]
     """
-    lines = [Load(math.log(one.hours), math.log(one.drift)) for one in choices]
+    lines = [Load(math.log(advice.hours), math.log(advice.drift)) for advice in choices]
     return cheapest(lines, 0.0, 1.0)
 
 

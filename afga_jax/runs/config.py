@@ -496,5 +496,5 @@ def _describe_own(name: str, declared: dataclasses.Field) -> Field:
         bounds=bounds_of(about["kind"], about),
         choices=ALGORITHMS if about["algorithm"] else about.get("choices", ()),
         option=True,
-        usual=defaults[0] if all(one == defaults[0] for one in defaults) else None,
+        usual=defaults[0] if all(each == defaults[0] for each in defaults) else None,
     )

@@ -83,14 +83,16 @@ def advise(arguments: Sequence[str]) -> int:
         asked, shown, out = read(arguments)
     except ValueError as error:
         raise command.UsageError(str(error)) from error
-    found = advice.advise(asked)
+    advices = advice.advise(asked)
     if out is not None:
-        rows = [_row(place, one) for place, one in enumerate(found.best_first, 1)]
+        rows = [
+            _row(place, choice) for place, choice in enumerate(advices.best_first, 1)
+        ]
         out.parent.mkdir(parents=True, exist_ok=True)
         write_text(out, csv_lines(rows))
-    print(page(asked, found, shown))
+    print(page(asked, advices, shown))
     if out is not None:
-        print(f"all {len(found.best_first)} rows: {out}")
+        print(f"all {len(advices.best_first)} rows: {out}")
     return 0
 
 
@@ -104,27 +106,27 @@ def read(arguments: Sequence[str]) -> tuple[Asked, int, Path | None]:
     return _asked(given), shown, None if out is None else Path(out)
 
 
-def page(asked: Asked, found: Advices, shown: int) -> str:
+def page(asked: Asked, advices: Advices, shown: int) -> str:
     """What is printed.
 
     Args:
       asked: What advice is wanted for.
-      found: All choices.
+      advices: All choices.
       shown: Number of rows.
     """
-    marks = advice.undominated(found.best_first)
+    marks = advice.undominated(advices.best_first)
     body = [
-        _cells(one, mark)
-        for one, mark in zip(found.best_first[:shown], marks, strict=False)
+        _cells(choice, mark)
+        for choice, mark in zip(advices.best_first[:shown], marks, strict=False)
     ]
-    left = len(found.best_first) - len(body)
+    left = len(advices.best_first) - len(body)
     notes = [
         "best first: by hours a round × D; an order, not a forecast (--help).",
-        *([f"{left} more: --show={len(found.best_first)}."] if left > 0 else []),
+        *([f"{left} more: --show={len(advices.best_first)}."] if left > 0 else []),
         "if rounds grow with Dʰ, first is",
-        *_first_by_power(found.best_first),
-        *_asked_by_theory(found.best_first),
-        *(f"left out: {reason}" for reason in found.left_out),
+        *_first_by_power(advices.best_first),
+        *_asked_by_theory(advices.best_first),
+        *(f"left out: {reason}" for reason in advices.left_out),
     ]
     head = ["  topology", "K", "q", "ρ", "in steps", "D", "theory", "messages"]
     table = text([*head, "sent", "h/round", "h × D"], body, notes)
@@ -182,34 +184,36 @@ def _about(asked: Asked) -> str:
     )
 
 
-def _cells(one: Advice, mark: bool) -> list[str]:
+def _cells(choice: Advice, mark: bool) -> list[str]:
     return [
-        f"{'*' if mark else ' '} {one.topology}",
-        f"{one.clusters}",
-        f"{one.period}" if one.topology != advice.NONE else NOTHING,
-        f"{one.contraction.rho:.3f}",
-        f"{one.contraction.steps}",
-        f"{one.drift:.1f}",
-        _theory(one),
-        number(one.messages),
-        size(one.spent["bytes"]),
-        f"{one.hours:.3f}",
-        f"{one.score:.3f}",
+        f"{'*' if mark else ' '} {choice.topology}",
+        f"{choice.clusters}",
+        f"{choice.period}" if choice.topology != advice.NONE else NOTHING,
+        f"{choice.contraction.rho:.3f}",
+        f"{choice.contraction.steps}",
+        f"{choice.drift:.1f}",
+        _theory(choice),
+        number(choice.messages),
+        size(choice.spent["bytes"]),
+        f"{choice.hours:.3f}",
+        f"{choice.score:.3f}",
     ]
 
 
-def _theory(one: Advice) -> str:
-    if not one.conditions:
+def _theory(choice: Advice) -> str:
+    if not choice.conditions:
         return NOTHING
-    missed = [name[0] for name, sides in one.conditions.items() if not sides["holds"]]
+    missed = [
+        name[0] for name, sides in choice.conditions.items() if not sides["holds"]
+    ]
     return f"not {', '.join(missed)}" if missed else "met"
 
 
 def _asked_by_theory(choices: Sequence[Advice]) -> list[str]:
     bounds = {
         f"{name} = {sides['right']:.3g}": None
-        for one in choices
-        for name, sides in one.conditions.items()
+        for choice in choices
+        for name, sides in choice.conditions.items()
     }
     return [f"theory asks for {', '.join(bounds)}"] if bounds else []
 
@@ -217,26 +221,26 @@ def _asked_by_theory(choices: Sequence[Advice]) -> list[str]:
 def _first_by_power(choices: Sequence[Advice]) -> list[str]:
     lines = []
     for share in advice.ranges(choices):
-        one = choices[share.method]
+        choice = choices[share.method]
         what = "no gossip"
-        if one.topology != advice.NONE:
-            what = f"{one.topology}, K = {one.clusters}, q = {one.period}"
+        if choice.topology != advice.NONE:
+            what = f"{choice.topology}, K = {choice.clusters}, q = {choice.period}"
         lines.append(f"  h from {share.low:.2f} to {share.high:.2f}: {what}")
     return lines
 
 
-def _row(place: int, one: Advice) -> dict[str, Any]:
+def _row(place: int, choice: Advice) -> dict[str, Any]:
     """A choice for programs."""
     return {
         "place": place,
-        "topology": one.topology,
-        "clusters": one.clusters,
-        "period": one.period,
-        "rho": one.contraction.rho,
-        "rho_steps": one.contraction.steps,
-        "drift": one.drift,
-        "theory": _theory(one),
-        "messages": one.messages,
-        **one.spent,
-        "hours_times_drift": one.score,
+        "topology": choice.topology,
+        "clusters": choice.clusters,
+        "period": choice.period,
+        "rho": choice.contraction.rho,
+        "rho_steps": choice.contraction.steps,
+        "drift": choice.drift,
+        "theory": _theory(choice),
+        "messages": choice.messages,
+        **choice.spent,
+        "hours_times_drift": choice.score,
     }

@@ -156,15 +156,15 @@ class Conditions(NamedTuple):
         """
         name = "{0.title}, {1}".format
         lines = {name(p, _LABELS[algo]) for p in self.panels for algo in p.algos}
-        found = {line for line in lines if cells.matches(expression, line)}
-        if not found:
+        chosen = {line for line in lines if cells.matches(expression, line)}
+        if not chosen:
             raise ValueError(
                 f"--only={expression} leaves nothing of {self.name}: its lines are "
                 + "; ".join(sorted(lines))
                 + "."
             )
         panels = [
-            p._replace(algos=tuple(a for a in p.algos if name(p, _LABELS[a]) in found))
+            p._replace(algos=tuple(a for a in p.algos if name(p, _LABELS[a]) in chosen))
             for p in self.panels
         ]
         kept = tuple(panel for panel in panels if panel.algos)

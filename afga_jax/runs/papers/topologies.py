@@ -77,13 +77,13 @@ def write(scale: str, out: Path, kept: Path) -> list[str]:
       The table.
     """
     del scale, kept
-    found = graphs()
-    write_text(out / "results.csv", csv_lines([_row(graph) for graph in found]))
-    _draw(found, out / "figure.png")
+    named = graphs()
+    write_text(out / "results.csv", csv_lines([_row(graph) for graph in named]))
+    _draw(named, out / "figure.png")
     head = ["topology", "ρ", "of so many steps"]
     head += ["messages of a step", "one after another"]
     body = []
-    for graph in found:
+    for graph in named:
         name, rho, steps, _, messages, serial = _row(graph).values()
         body.append([f"`{name}`", f"{rho:.3f}", *map(str, (steps, messages, serial))])
     about = f"{_CLIENTS} clients. " + __doc__.split("\n\n", 1)[1].strip()
@@ -121,11 +121,11 @@ def _row(graph: Graph) -> dict[str, object]:
     }
 
 
-def _draw(found: list[Graph], path: Path) -> None:
-    rows = -(-len(found) // _COLUMNS)
+def _draw(named: list[Graph], path: Path) -> None:
+    rows = -(-len(named) // _COLUMNS)
     figure = figures.blank(2.1 * _COLUMNS, 2.45 * rows)
     panels = figure.subplots(rows, _COLUMNS, squeeze=False).ravel()
-    for panel, graph in zip(panels, found, strict=False):
+    for panel, graph in zip(panels, named, strict=False):
         _picture(panel, graph)
         row = _row(graph)
         steps = f" in {row['steps']} steps" if row["steps"] != 1 else ""
@@ -178,8 +178,8 @@ def _places(matrices: list[np.ndarray]) -> np.ndarray:
     layout: Callable[[Any], dict] = networkx.kamada_kawai_layout
     if len(matrices) > 1 or one_way:
         layout = networkx.circular_layout
-    found = layout(graph)
-    return np.array([found[client] for client in range(n)])
+    named = layout(graph)
+    return np.array([named[client] for client in range(n)])
 
 
 STUDY = Study(

@@ -226,12 +226,14 @@ def _lines(
             linewidth=2.2 if gossips else 1.5,
         )
     top = max(load.hours(0.0, each) for load in loads.values())
-    for one, other in itertools.product(loads, loads):
-        if methods[one].ledger.gossips and not methods[other].ledger.gossips:
-            ratio = prices.break_even(loads[one], loads[other])
+    for gossiping, other in itertools.product(loads, loads):
+        if methods[gossiping].ledger.gossips and not methods[other].ledger.gossips:
+            ratio = prices.break_even(loads[gossiping], loads[other])
             if asked.lowest_ratio < ratio < asked.highest_ratio:
                 height = loads[other].hours(ratio, each)
-                panel.plot(ratio, height, "o", color=figures.color(one), markersize=5)
+                panel.plot(
+                    ratio, height, "o", color=figures.color(gossiping), markersize=5
+                )
     figures.label_axes(panel, "")
     panel.set_xscale("log")
     panel.set_ylim(0, 2 * top)
