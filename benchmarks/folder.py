@@ -31,6 +31,7 @@ from afga_jax.runs.loop import Training
 from afga_jax.runs.programs import Programs
 from afga_jax.runs.record import Record
 from afga_jax.runs.settings import resolve
+from afga_jax.runs.trackers import TensorBoard
 
 REPEATS = 15
 
@@ -67,7 +68,7 @@ def main() -> None:
     print("| to a | added, ms | whole, ms | share |\n|---|---|---|---|")
     with tempfile.TemporaryDirectory() as name:
         out = Path(name)
-        with Record(out) as writer:
+        with Record(out, TensorBoard(out)) as writer:
             writer.configure(experiment.config.to_dict(), facts=experiment.facts)
             for number in range(1, asked.rows + 1):
                 writer.write([{**row, "round": number}])

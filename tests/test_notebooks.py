@@ -25,6 +25,7 @@ NAMES = (
     "03_dilemma_of_local_steps",
     "04_write_your_own_algorithm",
     "05_scale",
+    "06_when_does_gossip_pay",
 )
 LARGEST = 400_000  # bytes: readers load them with their pictures
 MACHINE = re.compile(r"/(?:home|root|tmp|usr|opt|work|Users|var)/|[A-Z]:\\\\")

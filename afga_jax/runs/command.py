@@ -129,7 +129,8 @@ def plain_notes() -> None:
         flags.FLAGS.mark_as_parsed()  # or the first note is preceded by absl's own
     logging.set_verbosity(logging.WARNING)
     logging.get_absl_logger().addFilter(_is_ours)
-    standard_logging.getLogger("asyncio").setLevel(standard_logging.CRITICAL)
+    for name in ("asyncio", "urllib3"):
+        standard_logging.getLogger(name).setLevel(standard_logging.CRITICAL)
     plain = standard_logging.Formatter("note: %(message)s")
     logging.get_absl_handler().setFormatter(plain)
 

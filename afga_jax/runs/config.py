@@ -29,6 +29,7 @@ from afga_jax.optimizers.compressors import COMPRESSORS
 from afga_jax.rounds.execution import ENGINES
 from afga_jax.runs import plugins
 from afga_jax.runs.fields import Field, bounds_of, checked, kind_of
+from afga_jax.runs.trackers import TRACKERS
 
 GROUPS = (
     *("algorithm", "data", "model", "participation"),
@@ -118,9 +119,7 @@ class Config:
     num_shards: int | None = _data("Shards in all.")
     shard_size: int | None = _data("Samples per shard.")
     shards_per_client: int | None = _data("Shards per client.")
-    client_size: int | None = _data(
-        "Samples per client, where they overlap or are drawn."
-    )
+    client_size: int | None = _data("Samples per client, if they overlap or are drawn.")
     rho_device: float | None = _data(
         "ρ_device: share of the major class.", above=0, at_most=1
     )
@@ -193,9 +192,7 @@ class Config:
     lr_schedule: str = _optimisation(
         "Of both rates over rounds.", "constant", choices=SCHEDULES
     )
-    lr_decay: float = _optimisation(
-        "Factor of schedule `step`.", 0.1, above=0, at_most=1
-    )
+    lr_decay: float = _optimisation("Factor of `step`.", 0.1, above=0, at_most=1)
     lr_decay_every: int | None = _optimisation(
         "Its period in rounds; else a third of all."
     )
@@ -284,6 +281,9 @@ class Config:
     init_from: str | None = _run("Folder of the run to start from.")
     live: bool = _run(
         "Rewrite report.html in the folder as the run goes on.", False, neutral=True
+    )
+    tracker: str = _run(
+        "Who is told how it goes.", "tensorboard", choices=TRACKERS, neutral=True
     )
     target: float | None = _run(
         "Accuracy to reach.", above=0, at_most=1, fix="0.78 is 78 %"

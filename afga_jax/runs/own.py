@@ -10,7 +10,7 @@ from afga_jax import checks
 from afga_jax.algorithms import FederatedAlgorithm
 from afga_jax.mesh import on_cpu
 from afga_jax.rounds.execution import Execution
-from afga_jax.runs import devices, record, runner, together
+from afga_jax.runs import devices, record, runner, together, trackers
 from afga_jax.runs import grid as grids
 from afga_jax.runs.checkpoint import Checkpoints
 from afga_jax.runs.command import Interrupted
@@ -22,6 +22,7 @@ from afga_jax.runs.programs import Programs
 from afga_jax.runs.progress import Display
 from afga_jax.runs.result import RunResult, SweepResult, result_of
 from afga_jax.runs.settings import Resolved
+from afga_jax.runs.trackers import Tracker
 from afga_jax.training.evaluate import as_batch
 from afga_jax.training.ledger import Links
 from afga_jax.training.trainer import check_clients
@@ -50,6 +51,7 @@ def run(
     progress: bool = True,
     links: Links | None = None,
     execution: Execution = Execution(),
+    tracker: str | Tracker | None = None,
 ) -> RunResult:
     """Trains into a folder, or goes on with what is there.
 
@@ -81,6 +83,9 @@ def run(
       progress: Whether to show how training goes.
       links: What a message costs in the simulated hours; None: as in the AFGA paper.
       execution: How rounds are computed.
+      tracker: Who is told how it goes: tensorboard, wandb, mlflow, none, or a `Tracker`
+        of your own, which is given again when the run goes on; None: TensorBoard, or
+        as the run had begun.
 
     Returns:
       The trained model with its history, as `fit` does, and the folder.
@@ -104,6 +109,10 @@ def run(
     before = record.read(out) if resume and record.exists(out) else None
     if before is not None and eval_every is None:
         settings["eval_every"] = before.config.get("eval_every")
+    if tracker is None:
+        tracker = (before.config if before else {}).get("tracker", "tensorboard")
+    settings["tracker"] = tracker if isinstance(tracker, str) else "none"
+    own = trackers.named(tracker, out) if isinstance(tracker, str) else tracker
     experiment = _experiment(algorithm, clients, test, settings)
     if before is not None:
         config, notes = comparable(experiment.config, before)
@@ -115,7 +124,12 @@ def run(
     config = experiment.config
     try:
         done = runner.run(
-            config, out, resume=resume, programs=programs, display=display
+            config,
+            out,
+            resume=resume,
+            programs=programs,
+            display=display,
+            tracker=own,
         )
     except Interrupted as stop:
         raise KeyboardInterrupt(

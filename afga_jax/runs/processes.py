@@ -19,6 +19,7 @@ import numpy as np
 
 from afga_jax.runs import record
 from afga_jax.runs.record import Record, Row
+from afga_jax.runs.trackers import Tracker
 
 #: The flags that say who joins; they are no part of what a run is.
 FLAGS = ("coordinator", "num_processes", "process_id")
@@ -128,9 +129,9 @@ def leave(code: int, message: str | None = None) -> None:
     os._exit(code)
 
 
-def writer_of(folder: Path) -> Record:
+def writer_of(folder: Path, tracker: Tracker | None = None) -> Record:
     """What a process writes a run's files with: only the first one does."""
-    return Record(folder) if is_first() else _Reader(folder)
+    return Record(folder, tracker) if is_first() else _Reader(folder)
 
 
 class _Reader(Record):

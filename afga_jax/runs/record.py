@@ -2,14 +2,14 @@
 
     config.json     the settings, their sources, versions, facts about data and theory
     metrics.jsonl   a line for each seed at each evaluated round
-    tensorboard/    the same for TensorBoard
+    tensorboard/    the same for TensorBoard (`runs.trackers`)
     clients.npz     every client's metrics at the newest of these rounds, if asked for
     checkpoints/    the newest states (`runs.checkpoint`)
     summary.json    the result, once there is one
 
-`metrics.jsonl` is the truth; the events for TensorBoard are written from it. The two
-JSON files carry checksums, of `config.json` itself and of the metrics that a summary
-was made of: who edits one of them is told so when it is read.
+`metrics.jsonl` is the truth; what trackers are told comes from it. `config.json` and
+`summary.json` carry checksums, of the one itself and of the metrics that the other was
+made of: who edits one of them is told so when it is read.
 """
 
 import contextlib
@@ -20,17 +20,20 @@ import math
 import os
 import platform
 import shutil
-import time
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
+from absl import logging
 
 from afga_jax.runs.summary import summarise
+
+if TYPE_CHECKING:
+    from afga_jax.runs.trackers import Tracker
 
 Row = dict[str, Any]
 
@@ -41,11 +44,18 @@ Line = tuple[int, int]
 DUE = "due"
 
 _CONFIG, _METRICS, _SUMMARY = "config.json", "metrics.jsonl", "summary.json"
-_EVENTS = "tensorboard"
+#: Folder of TensorBoard's events.
+EVENTS = "tensorboard"
+#: File that knows how trackers call the run.
+TRACKERS = "trackers.json"
+#: Picture of a run that has ended.
+CURVES = "curves.png"
 #: File of every client's metrics.
 CLIENTS = "clients.npz"
 #: Folder of the newest states.
 STATES = "checkpoints"
+# Letters of what a tracker says when it fails.
+_LONGEST = 300
 _NUMBER = int | float | None
 # What a summary says beside what the metrics give.
 _SUMMARISED = {"rounds": int, "wall_seconds": int | float, "finished": bool}
@@ -84,21 +94,26 @@ class Record:
 
     Args:
       folder: Folder of the run, which the first file creates.
+      tracker: Who is told the same; None: nobody is.
 
     Attributes:
       lines: Round and checksum of every line of the metrics so far, for the states.
     """
 
-    def __init__(self, folder: str | Path):
+    def __init__(self, folder: str | Path, tracker: "Tracker | None" = None):
         self.folder = Path(folder)
         self.lines: list[Line] = []
         self._metrics: IO[str] | None = None
-        self._writers: dict[int, Any] = {}
+        self._tracker = tracker
+        self._settings: dict[str, Any] = {}
+        self._finished = False
 
     def __enter__(self) -> "Record":
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, kind: Any = None, *error: Any) -> None:
+        if kind is KeyboardInterrupt:
+            self._tracker = None  # it may take its time, and the user has none
         self.close()
 
     def configure(self, config: dict[str, Any], **more: Any) -> None:
@@ -106,6 +121,7 @@ class Record:
 
         What an earlier program wrote there beside these stays.
         """
+        self._settings = config
         before = _read_json(self.folder / _CONFIG) or {}
         before.pop("checksum", None)
         content = {**before, "config": config, "versions": versions(), **more}
@@ -122,7 +138,7 @@ class Record:
         Returns:
           The lines that stay.
         """
-        self.close()
+        self._close_metrics()
         pairs = [(row, line) for row, line in self._read() if keep(row)]
         kept = [row for row, _ in pairs]
         text = "".join(line + "\n" for _, line in pairs)
@@ -130,9 +146,7 @@ class Record:
         (self.folder / _SUMMARY).unlink(missing_ok=True)
         write_text(self.folder / _METRICS, text)
         self.lines = [noted(row, line) for row, line in pairs]
-        shutil.rmtree(self.folder / _EVENTS, ignore_errors=True)
-        for row in kept:
-            self._events(row)
+        self._tell(lambda tracker: tracker.begin(self._settings, kept))
         return kept
 
     def write(self, rows: Iterable[Row]) -> list[Row]:
@@ -145,11 +159,10 @@ class Record:
         try:
             self._metrics.write("".join(line + "\n" for line in lines))
             self._metrics.flush()
-            for row, line in zip(rows, lines, strict=True):
-                self.lines.append(noted(row, line))
-                self._events(row)
         except OSError as error:
             raise _of_file(error, self.folder / _METRICS) from None
+        self.lines += [noted(*pair) for pair in zip(rows, lines, strict=True)]
+        self._tell(lambda tracker: tracker.write(rows))
         return rows
 
     def write_clients(self, arrays: Mapping[str, Any]) -> None:
@@ -167,61 +180,51 @@ class Record:
         """Returns when all lines are on the disk, for a checkpoint to rely on."""
         if self._metrics is not None:
             os.fsync(self._metrics.fileno())
-        for seed, writer in self._writers.items():
-            try:
-                writer.flush()
-            except OSError as error:
-                raise _of_file(error, self.folder / _EVENTS / f"seed_{seed}") from None
 
     def summarise(self, summary: dict[str, Any]) -> None:
         """Writes `summary.json`, with the checksum of the metrics it was made of."""
         metrics = _checksum_of_lines(line for _, line in self._read())
         write_json(self.folder / _SUMMARY, {**summary, "metrics": metrics})
+        self._finished = bool(summary.get("finished"))
+        paths = [self.folder / name for name in (CURVES, CLIENTS)]
+        there = [path for path in paths if path.exists()]
+        self._tell(lambda tracker: tracker.attach(there))
 
     def discard(self) -> None:
         """Removes what was written; for a run that fails before its first round."""
         self.close()
-        shutil.rmtree(self.folder / _EVENTS, ignore_errors=True)
-        for name in (_METRICS, CLIENTS, _SUMMARY, _CONFIG):
+        shutil.rmtree(self.folder / EVENTS, ignore_errors=True)
+        for name in (_METRICS, CLIENTS, TRACKERS, _SUMMARY, _CONFIG):
             (self.folder / name).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Closes all files; `write` opens them again."""
-        files = [self._metrics, *self._writers.values()]
-        self._metrics, self._writers = None, {}
-        for file in files:
-            with contextlib.suppress(OSError):  # a full disk, which was said before
-                if file is not None:
-                    file.close()
+        """Closes all files; `write` opens them again, but tells no tracker."""
+        self._close_metrics()
+        self._tell(lambda tracker: tracker.close(self._finished))
+        self._tracker = None
+
+    def _close_metrics(self) -> None:
+        metrics, self._metrics = self._metrics, None
+        with contextlib.suppress(OSError):  # a full disk, which was said before
+            if metrics is not None:
+                metrics.close()
+
+    def _tell(self, news: "Callable[[Tracker], None]") -> None:
+        """The one place where a tracker may fail: said once, then it is left alone."""
+        if self._tracker is None:
+            return
+        try:
+            news(self._tracker)
+        except Exception as error:
+            name, text = type(self._tracker).__name__, " ".join(str(error).split())
+            self._tracker = None
+            logging.warning(
+                "%s is left alone, and the run goes on without it (%s: %s).",
+                *(name, type(error).__name__, text[:_LONGEST]),
+            )
 
     def _read(self) -> list[tuple[Row, str]]:
         return _read_metrics(self.folder / _METRICS)
-
-    def _events(self, row: Row) -> None:
-        # Only who writes events waits for these.
-        from tensorboardX.event_file_writer import EventsWriter
-        from tensorboardX.proto.event_pb2 import Event
-        from tensorboardX.proto.summary_pb2 import Summary
-
-        # Without the thread of tensorboardX's own writer: where the disk is full, it
-        # dies, and whoever writes waits for it for ever.
-        folder = self.folder / _EVENTS / f"seed_{row['seed']}"
-        values = {k: v for k, v in row.items() if k not in ("seed", "round")}
-        summary = Summary(
-            value=[
-                Summary.Value(tag=name, simple_value=value)
-                for name, value in values.items()
-                if value is not None
-            ]
-        )
-        event = Event(step=row["round"], wall_time=time.time(), summary=summary)
-        try:
-            if row["seed"] not in self._writers:
-                folder.mkdir(parents=True, exist_ok=True)
-                self._writers[row["seed"]] = EventsWriter(str(folder / "events"))
-            self._writers[row["seed"]].write_event(event)
-        except OSError as error:
-            raise _of_file(error, folder) from None
 
 
 def plain(rows: Iterable[Row]) -> list[Row]:

@@ -32,6 +32,7 @@ from afga_jax.runs import (
     record,
     report,
     stand_in,
+    trackers,
 )
 from afga_jax.runs.checkpoint import Checkpoints
 from afga_jax.runs.command import Interrupted
@@ -44,6 +45,7 @@ from afga_jax.runs.progress import Display, silent
 from afga_jax.runs.record import Record, Row, Run
 from afga_jax.runs.settings import resolve
 from afga_jax.runs.summary import summarise
+from afga_jax.runs.trackers import Tracker
 from afga_jax.training import privacy
 
 #: δ of a guarantee of privacy where none is given.
@@ -58,6 +60,7 @@ def run(
     programs: Programs | None = None,
     display: Display | None = None,
     about: Mapping[str, Any] | None = None,
+    tracker: Tracker | None = None,
 ) -> Run:
     """Runs a configuration, or what is left of it.
 
@@ -69,6 +72,7 @@ def run(
         built.
       display: Shows the progress to the user; None: nothing is shown.
       about: More entries for `config.json`.
+      tracker: Who is told how it goes; None: as the configuration says.
 
     Returns:
       The run, with its summary.
@@ -88,6 +92,9 @@ def run(
             display.say(f"the run in {out} is finished; raise rounds to go on")
             display.end(before)
             return before
+        # Before anything is compiled: its package may be missing.
+        if tracker is None:
+            tracker = trackers.named(config.tracker, out)
         if programs is None:
             experiment = from_config(config)
             config = experiment.config
@@ -97,7 +104,7 @@ def run(
         training = Training(config, programs)
         if before is not None:
             training.check_begun(before, out)
-        with processes.writer_of(out) as writer:
+        with processes.writer_of(out, tracker) as writer:
             return _run(training, writer, display, about or {}, before)
 
 
@@ -267,7 +274,7 @@ def _finish(training, writer, metrics, stopped) -> Run:
     about = (training.config.to_dict(), metrics, summary, facts, writer.folder)
     run = Run(*about, versions=record.versions())
     if processes.is_first():
-        report.curves(run, writer.folder / "curves.png")
+        report.curves(run, writer.folder / record.CURVES)
     writer.summarise(summary)
     return run
 

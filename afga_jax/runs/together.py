@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from afga_jax import mesh as meshes
-from afga_jax.runs import command, folder
+from afga_jax.runs import command, folder, trackers
 from afga_jax.runs.checkpoint import Checkpoints
 from afga_jax.runs.command import Interrupted
 from afga_jax.runs.config import Config
@@ -87,7 +87,7 @@ class _Member(Training):
     def __init__(self, config: Config, programs: Programs, out: Path, about):
         super().__init__(config, programs)
         self.states = Checkpoints(out / STATES)
-        self.writer = Record(out)
+        self.writer = Record(out, trackers.named(config.tracker, out))
         self.diverged = False
         before = folder.existing(out, resume=True)
         if before is not None:
@@ -106,7 +106,7 @@ class _Member(Training):
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self.writer.close()
+        self.writer.__exit__(*error)
 
     def keep(self, state: PyTree, watched: Watched, *, save: bool, stops: bool) -> None:
         """Takes some rounds and writes what is due after them, unless it diverged.

@@ -128,11 +128,12 @@ def test_what_differs_beside_the_algorithm_is_named(trained, tmp_path, capsys):
         (["here", "--algos=afga"], 2, "either the folders of runs, or --algos"),
         (["--algos=afag"], 2, "did you mean 'afga'?"),
         (["--algos=afga", "--algo=fedavg"], 2, "name it in --algos"),
+        (["docs/results/long-trial/curves", "--target=72"], 1, "0.78 is 78 %"),
         (["here", "--rounds=3"], 2, "--rounds has no effect on runs"),
         (["--algos=afga", "--rounds=0"], 1, "rounds = 0, but it must be >= 1"),
         (["no_such_run"], 1, "no_such_run holds no run"),
     ],
-    ids=["nothing", "both", "typo", "algo", "unused flag", "bound", "no run"],
+    ids=["nothing", "both", "typo", "algo", "target", "unused flag", "bound", "no run"],
 )
 def test_a_mistake_is_one_line(arguments, code, message, capsys):
     assert command(*arguments) == code
@@ -168,8 +169,8 @@ def test_one_that_diverges_does_not_stop_the_others(tmp_path, monkeypatch, capsy
 
 def test_curves_are_drawn_again_without_the_runs(trained, tmp_path, capsys):
     out, _ = trained
-    assert command(out / "curves.csv", f"--out={tmp_path}") == 0
-    capsys.readouterr()
+    assert command(out / "curves.csv", f"--out={tmp_path}", "--target=0.1") == 0
+    assert "round at 10 %" in capsys.readouterr().out
     for name in ("curves.csv", "comparison.png"):
         assert (tmp_path / name).exists()
     assert (tmp_path / "curves.csv").read_text() == (out / "curves.csv").read_text()

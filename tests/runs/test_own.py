@@ -19,6 +19,7 @@ from afga_jax.runs.config import Config
 from afga_jax.runs.experiment import from_config
 from afga_jax.runs.experiment.parts import config_of
 from afga_jax.runs.settings import resolve
+from afga_jax.runs.trackers import TensorBoard
 
 TASK, CLIENTS = toy.logistic(norm=True), toy.clients(8)
 TASK = TASK._replace(
@@ -43,12 +44,43 @@ def train(out, algorithm=None, *, clients=CLIENTS, test=TEST, **more):
     return afga_jax.run(algorithm or build(), clients, test, out=out, **asked)
 
 
+class Mine(TensorBoard):
+    """A tracker of one's own, which keeps what it is told."""
+
+    def begin(self, settings, rows):
+        self.settings, self.rows = settings, []
+        super().begin(settings, rows)
+
+    def write(self, rows):
+        super().write(rows)
+        self.rows += rows
+
+    def attach(self, paths):
+        self.files = [path.name for path in paths]
+
+    def close(self, finished):
+        super().close(finished)
+        self.finished = finished
+
+
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    out = tmp_path_factory.mktemp("own") / "whole"
+def mine(tmp_path_factory):
+    return Mine(tmp_path_factory.mktemp("own") / "whole")
+
+
+@pytest.fixture(scope="module")
+def whole(mine):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("afga_jax.runs.report.curves", lambda run, path: None)
-        return train(out, per_client=True)
+        return train(mine.folder, per_client=True, tracker=mine)
+
+
+def test_a_tracker_is_told_what_the_folder_says(whole, mine):
+    run = record.read(whole.folder)
+    assert mine.settings == run.config
+    assert mine.rows == run.metrics
+    assert (mine.files, mine.finished) == (["clients.npz"], True)
+    assert run.config["tracker"] == "none"
 
 
 def test_the_folder_is_as_the_commands(whole):
@@ -153,7 +185,7 @@ def test_another_run_does_not_go_on(other, whole):
     changes, message = OTHERS[other]
     before = record.read(whole.folder)
     with pytest.raises(ValueError, match=message):
-        train(whole.folder, per_client=True, resume=True, **changes)
+        train(whole.folder, per_client=True, resume=True, tracker="none", **changes)
     assert record.read(whole.folder) == before
 
 

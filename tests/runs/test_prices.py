@@ -409,7 +409,7 @@ def test_bad_prices_are_one_line(flags, message, curves, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("flag", ["--ratios=0.1,1", "--speeds=1,2", "--target=0.5"])
+@pytest.mark.parametrize("flag", ["--ratios=0.1,1", "--speeds=1,2"])
 def test_flags_of_prices_alone(flag, curves, capsys):
     assert command(curves, flag) == 2
     assert "has no effect" in capsys.readouterr().err

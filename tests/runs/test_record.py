@@ -10,6 +10,7 @@ import pytest
 from afga_jax.runs import record
 from afga_jax.runs.record import Record, RecordError
 from afga_jax.runs.summary import summarise
+from afga_jax.runs.trackers import TensorBoard
 
 CONFIG = {"algo": "afga", "rounds": 30}
 
@@ -67,7 +68,7 @@ def test_resuming_cuts_back_and_writes_on(folder):
 
 
 def test_events_follow_the_metrics(folder):
-    with Record(folder) as writer:
+    with Record(folder, TensorBoard(folder)) as writer:
         writer.resume(lambda row: row["round"] <= 10)
         writer.write([row(20), row(20, seed=1)])
     assert events(folder, 0) == [(10, 10 / 7), (20, 20 / 7)]

@@ -159,7 +159,7 @@ def test_an_unknown_kind_is_refused():
 
 
 def test_only_the_paper_setting_goes_without_a_star():
-    plain = made(scale="paper")
+    plain = made(scale="paper", out="elsewhere", tracker="wandb")
     other = made(scale="paper", topology="complete")
     assert "80.02 ± 2.00 |" in report.table([plain])
     assert "80.02 ± 2.00*" in report.table([other])

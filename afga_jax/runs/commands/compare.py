@@ -11,6 +11,8 @@ what was interrupted. The table is printed; beside the runs, in --out, are
 
     table.md  table.tex  table.csv  comparison.png  curves.csv  report.html
 
+With --target=ACCURACY the table says when each reached it, also of runs that are there.
+
 With --prices also what each method costs until it reaches an accuracy, over links of
 other prices, and where methods with gossip overtake the others; nothing is trained
 for that:
@@ -36,6 +38,7 @@ from afga_jax import checks
 from afga_jax.algorithms import ALGORITHMS
 from afga_jax.mesh import on_cpu
 from afga_jax.runs import command, devices, flags, record, report, runner, stand_in
+from afga_jax.runs.config import Config
 from afga_jax.runs.folder import RUNS
 from afga_jax.runs.loop import Diverged
 from afga_jax.runs.pages import run_report
@@ -72,7 +75,7 @@ def compare(arguments: Sequence[str]) -> int:
         runs, failed, out = train(algorithms, given)
     else:
         out = Path(given.get("out", RUNS / "comparison"))
-        runs, failed = _runs(folders), False
+        runs, failed = _runs(folders, target), False
     for line in report.cautions(runs):
         command.say(f"warning: {line}")
     # Before anything is written: what is asked may be impossible.
@@ -230,11 +233,15 @@ def _next_commands(runs: Sequence[Run], out: Path) -> str:
     return "\n".join(["\nnext:", *lines])
 
 
-def _runs(words: Sequence[str]) -> list[Run]:
-    """Runs from their folders, and from files of curves."""
+def _runs(words: Sequence[str], target: float | None) -> list[Run]:
+    """Runs from folders and files of curves; a target is put in place of their own."""
     files = [file for word in words for file in curves_file.files(word)]
     folders = [record.read(word) for word in words if not curves_file.files(word)]
-    return folders + curves_file.read(files)
+    runs = folders + curves_file.read(files)
+    if target is None:
+        return runs
+    asked = Config(target=target).target
+    return [run._replace(config={**run.config, "target": asked}) for run in runs]
 
 
 def _read(
@@ -251,7 +258,7 @@ def _read(
         for name in algorithms:
             checks.choice("algos", name, ALGORITHMS)
         priced = values.prices not in (None, "false")
-        _check_form(folders, algorithms, given, priced)
+        _check_form(folders, algorithms, given)
         unpriced = [n for n in _RANGES if values[n].value is not None and not priced]
         if unpriced:
             raise ValueError(f"--{unpriced[0]} has no effect without --prices.")
@@ -280,9 +287,7 @@ def _prices(values: absl_flags.FlagValues) -> Prices:
     return Prices(**chosen)
 
 
-def _check_form(
-    folders: list[str], algorithms: list[str], given: dict, priced: bool
-) -> None:
+def _check_form(folders: list[str], algorithms: list[str], given: dict) -> None:
     if bool(folders) == bool(algorithms):
         raise ValueError(
             "give either the folders of runs, or --algos=a,b,c to run them: "
@@ -290,8 +295,7 @@ def _check_form(
         )
     if "algo" in given:
         raise ValueError("--algo is for one run: name it in --algos.")
-    used = ("out", "plugin", "target") if priced else ("out", "plugin")
-    unused = [name for name in given if name not in used]
+    unused = [name for name in given if name not in ("out", "plugin", "target")]
     if folders and unused:
         raise ValueError(
             f"--{unused[0]} has no effect on runs that are there: leave it out, or "

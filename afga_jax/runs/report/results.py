@@ -228,7 +228,8 @@ def _as_in_paper(run: Run) -> bool:
     if run.config.get("scale") != "paper":
         return False
     changed = settings.choices(Config.from_dict(run.config))
-    return not set(changed) - {"algo", "setting", "scale", *_RUN_FIELDS}
+    same = {"algo", "setting", "scale", *_RUN_FIELDS, *configuration.neutral()}
+    return not set(changed) - same
 
 
 def _by_seed(run: Run) -> dict[int, dict[int, dict[str, Any]]]:
