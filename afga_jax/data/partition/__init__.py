@@ -11,8 +11,8 @@
 | `major_class` | mostly one class, shared with others |
 | `overlap` | any samples, shared with others, for any number of clients |
 
-Who a sample is from, where the data says so, decides by `by_client`, or by `grouped`,
-which joins several to one.
+Who a sample is from, where the data says so, decides by `by_client`, by `drawn`, which
+takes some of these clients, or by `grouped`, which joins several to one.
 
 Each returns an assignment (`afga_jax.data.partition.assignment`), decided by the
 partition's own `seed`, without an empty client.
@@ -32,6 +32,7 @@ from afga_jax.data.partition.disjoint import (
     by_client,
     dirichlet,
     dirichlet_client,
+    drawn,
     grouped,
     iid,
     shards,
@@ -49,6 +50,7 @@ __all__ = [
     "class_picture",
     "dirichlet",
     "dirichlet_client",
+    "drawn",
     "from_indices",
     "grouped",
     "iid",

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from tqdm import tqdm
 
 from afga_jax import checks
 from afga_jax.data.text.shakespeare import encode
@@ -337,7 +338,10 @@ def _images(parts: Sequence[Part], name: str) -> np.ndarray:
     mode, channels = ("L", 1) if modes <= {"1", "L"} else ("RGB", 3)
     (width, height), number = first[0], sum(len(part.table) for part in parts)
     pixels = np.empty((number, height, width, channels), np.uint8)
-    for place, (where, row, content) in enumerate(_encoded(parts, name)):
+    # It may take minutes, so a terminal gets a progress bar.
+    bar = {"total": number, "desc": name, "unit": " images", "delay": 2.0}
+    images = tqdm(_encoded(parts, name), **bar, disable=None)
+    for place, (where, row, content) in enumerate(images):
         with _readable(where, row, name), Image.open(io.BytesIO(content)) as image:
             pixels[place] = np.asarray(image.convert(mode)).reshape(pixels.shape[1:])
     return pixels

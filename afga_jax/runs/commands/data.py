@@ -1,4 +1,4 @@
-"""The papers' data sets on this machine: list them, fetch one, check one.
+"""The data sets on this machine: list them, fetch one, check one, look at a split.
 
     python -m experiments.data                  # what is where
     python -m experiments.data fetch cifar10    # get it, unless it is there
@@ -82,7 +82,7 @@ def _fetch(names: Sequence[str], access: sources.Access) -> int:
     for spec in [catalog.find(name) for name in names]:
         sources.load_arrays(spec, access)
         status = sources.status(spec.name, access)
-        print(f"{spec.name}: {status.state}, {_size(status.size)}, {status.where}")
+        print(f"{spec.name}: {status.state}, {_size(status.size)}, {_where(status)}")
     return 0
 
 
@@ -100,9 +100,11 @@ def _verify(names: Sequence[str], access: sources.Access) -> int:
 
 def _where(status: sources.Status) -> str:
     if status.where is not None:
-        return str(status.where)
-    sizes = [original.size for original in status.download]
+        return f"{status.where} ({status.note})" if status.note else str(status.where)
+    sizes = [original.size or original.about for original in status.download]
     total = "size not registered" if None in sizes else _size(sum(filter(None, sizes)))
+    if any(original.about for original in status.download):
+        total = f"about {total}"
     urls = [original.urls[0] for original in status.download]
     if len(urls) == 1:
         download = f"{total}: {urls[0]}"
