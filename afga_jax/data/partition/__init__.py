@@ -38,7 +38,7 @@ from afga_jax.data.partition.disjoint import (
     shards,
 )
 from afga_jax.data.partition.overlap import major_class, overlap
-from afga_jax.data.partition.picture import Summary, class_picture, summary
+from afga_jax.data.partition.picture import Summary, class_picture, show, summary
 
 __all__ = [
     "PAPER_SHARDS",
@@ -59,6 +59,7 @@ __all__ = [
     "overlap",
     "ranges",
     "shards",
+    "show",
     "stored",
     "summary",
 ]
