@@ -19,7 +19,7 @@ from afga_jax.data.clients import (
 )
 from afga_jax.data.dataset import Dataset
 from afga_jax.data.own import OWN_DATASETS, register
-from afga_jax.data.partition import class_picture
+from afga_jax.data.partition import class_picture, show
 from afga_jax.data.store import Access, DataError, load, load_roles
 from afga_jax.data.synthetic import Problem, logistic, quadratic
 from afga_jax.data.tables import from_huggingface, from_parquet
@@ -63,6 +63,7 @@ __all__ = [
     "register",
     "samples",
     "shakespeare",
+    "show",
     "spread",
     "text_clients",
 ]

@@ -20,7 +20,10 @@ class OwnDataset(NamedTuple):
 
 
 #: Sets of images that are stored or fetched, by name.
-IMAGES = ("cifar10", "cifar100", "fashion_mnist", "mnist")
+IMAGES = (
+    *("cifar10", "cifar100", "fashion_mnist", "mnist"),
+    *("femnist", "tiny_imagenet", "cinic10"),
+)
 #: All data sets that are there without a plugin.
 BUILT_IN = (*IMAGES, "digits", "shakespeare", "quadratic", "logistic", "gaussians")
 

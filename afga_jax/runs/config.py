@@ -42,7 +42,8 @@ _OPTIONS = {field.name: field for field in dataclasses.fields(Options)}
 DATASETS: Mapping[str, Any] = collections.ChainMap(
     cast(dict[str, Any], OWN_DATASETS), dict.fromkeys(BUILT_IN)
 )
-TEXT_SCHEMES = ("natural", "grouped")
+#: Partitions by who a sample is from, where the data says so.
+NATURAL_SCHEMES = ("natural", "grouped")
 SETTINGS = ("1", "2", "3", "4", "hafed", "fedcluster", "demo")
 SCALES = ("paper", "small", "smoke")
 SCHEDULES = ("constant", "cosine", "linear", "step")
@@ -104,7 +105,7 @@ class Config:
         "Digits stand in for a missing data set; else if none is named."
     )
     data_dir: str | None = _data(
-        "Folder of TFDS's sets; or TFDS_DATA_DIR.", neutral=True
+        "Folder of TFDS's sets, or of Parquet files; or TFDS_DATA_DIR.", neutral=True
     )
     cache_dir: str | None = _data(
         "Folder of decoded sets; or AFGA_CACHE_DIR.", neutral=True
@@ -113,7 +114,7 @@ class Config:
         "Leave the network alone; or AFGA_OFFLINE.", neutral=True
     )
     partition: str | None = _data(
-        "How samples are dealt to clients.", choices=(*SCHEMES, *TEXT_SCHEMES)
+        "How samples are dealt to clients.", choices=(*SCHEMES, *NATURAL_SCHEMES)
     )
     alpha: float | None = _data("Dirichlet's concentration α.", above=0)
     num_shards: int | None = _data("Shards in all.")

@@ -70,7 +70,7 @@ COMMANDS = {
     ),
     "report": Command("One or several runs on a page that can be sent."),
     "paper": Command("The papers' tables and figures, each by its name."),
-    "data": Command("The papers' data sets on this machine: list, fetch, check."),
+    "data": Command("Data sets on this machine: list, fetch, check, show a split."),
 }
 
 

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from afga_jax import data
-from afga_jax.data import class_picture, partition
+from afga_jax.data import class_picture, partition, show
 from afga_jax.data.partition.assignment import members, ranges, stored
 from afga_jax.data.partition.computed import shuffled
 
@@ -266,6 +266,9 @@ def test_summary_of_sizes_and_classes():
     assert result.class_counts.tolist() == [[0, 1, 0], [2, 1, 1]]
     assert "2 clients of 1 to 4 samples, 2.5 on average" in str(result)
     assert "2.0 of 3 classes per client" in str(result)
+    # All labels are 0.4, 0.4, 0.2; client 0 has class 1 only.
+    np.testing.assert_allclose(result.distances, [0.6, 0.15])
+    assert result.spread(1).tolist() == [1]
 
 
 def test_summary_of_a_huge_population_looks_at_some():
@@ -279,13 +282,37 @@ def test_summary_of_a_huge_population_looks_at_some():
 def test_picture_shows_the_counts(name):
     held = build(name)
     figure = class_picture(held, LABELS, title=name, max_clients=8)
-    sizes, classes = figure.axes[:2]
-    counts = partition.summary(held, LABELS, 8).class_counts
+    sizes, distances, classes = figure.axes[:3]
+    about = partition.summary(held, LABELS, 8)
+    counts = about.class_counts
+    np.testing.assert_array_equal(
+        distances.patches[0].get_data().values, about.distances
+    )
     np.testing.assert_array_equal(classes.images[0].get_array(), counts.T)
     np.testing.assert_array_equal(
         sizes.patches[0].get_data().values, counts.sum(axis=1)
     )
     assert classes.get_xlabel() == "client (first 8 of 12)"
+
+
+@pytest.mark.parametrize("classes", [2, 10, 62, 200])
+def test_a_terminal_shows_it_in_80_columns(classes, tmp_path, capsys):
+    labels = np.arange(4000) % classes
+    held = partition.dirichlet(labels, 300, alpha=0.5)
+    names = ["\n", *map(str, range(1, classes))]
+    figure = show(held, labels, label_names=names, path=tmp_path / "new" / "a.png")
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len({len(line) for line in lines[3:16]}) == 1
+    about = partition.summary(held, labels)
+    spread = [int(line.split()[0]) for line in lines[4:16]]
+    assert spread == about.spread(12).tolist()
+    assert spread[0] == about.distances.argmin()
+    assert lines[-1].split()[4] == f"{np.median(about.distances):.2f}"
+    assert (tmp_path / "new" / "a.png").stat().st_size > 1000
+    assert (
+        figure.axes[2].get_xlabel() == "200 of 300 clients, evenly spaced by distance"
+    )
 
 
 REFUSED = [

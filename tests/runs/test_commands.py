@@ -16,7 +16,15 @@ import pytest
 
 from afga_jax.data.store import catalog
 from afga_jax.runs import flags, grid, main, runner
-from afga_jax.runs.commands import advise, compare, explore, paper, report, sweep
+from afga_jax.runs.commands import (
+    advise,
+    compare,
+    data,
+    explore,
+    paper,
+    report,
+    sweep,
+)
 from afga_jax.runs.settings import resolve
 
 ROOT = Path(__file__).parents[2]
@@ -139,9 +147,12 @@ def test_benchmarks_are_listed(monkeypatch, capsys):
 def test_flags_are_understood(command, tmp_path, monkeypatch):
     name, arguments = split(command)
     if name == "data":
-        verb, *datasets = arguments or ["list"]
-        assert verb in ("list", "fetch", "verify")
-        assert set(datasets) <= set(catalog.CATALOG)
+        verb, *others = arguments or ["list"]
+        if verb == "show":
+            assert data.shown([name, *arguments])
+        else:
+            assert verb in ("list", "fetch", "verify")
+            assert set(others) <= set(catalog.CATALOG)
     elif name == "advise":
         assert advise.read([name, *arguments])
     elif name == "paper":

@@ -165,6 +165,32 @@ def test_nobody_listening(access, monkeypatch, capsys):
     assert list(access.cache_dir.iterdir()) == []
 
 
+def test_show_takes_a_runs_flags(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ["data", "show", "--partition=shards", "--num_clients=9", "--algo=cafga"]
+    assert command.execute(data.data, words) == 0
+    output = capsys.readouterr().out
+    assert output.startswith("9 clients of 45 to 45 samples")
+    assert output.endswith("\npicture: runs/digits_shards.png\n")
+    assert (tmp_path / "runs" / "digits_shards.png").exists()
+    assert command.execute(data.data, [*words, "--out=shards"]) == 0
+    assert (tmp_path / "shards.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["show", "cifar10"], "usage: python -m experiments.data"),
+        (["show", "--dataset=quadratic"], "are drawn for each client"),
+        (["show", "--partition=natural"], "does not say whose"),
+        (["list", "--alpha=1"], "--alpha is not a flag"),
+    ],
+)
+def test_what_cannot_be_shown(words, said, capsys):
+    assert command.execute(data.data, ["data", *words]) in (1, 2)
+    assert said in one_error_line(capsys)
+
+
 @pytest.mark.parametrize(
     "words", [["fetch"], ["verify"], ["list", "mnist"], ["steal", "mnist"]]
 )

@@ -99,6 +99,29 @@ def test_text(monkeypatch):
         digits(**given, partition="iid")
 
 
+def test_femnist_is_of_its_writers(monkeypatch):
+    random = np.random.default_rng(0)
+    images = random.integers(0, 256, (60, 28, 28, 1), dtype=np.uint8)
+    labels, writers = random.integers(0, 62, 60), np.arange(60) // 5
+    femnist = data.Dataset(
+        *("femnist", images, labels, images[:9], labels[:9]),
+        num_classes=62,
+        train_clients=writers,
+    )
+    monkeypatch.setattr(data, "load", lambda name, access: femnist)
+    given = {"dataset": "femnist", "algo": "fedavg"}
+    made = digits(**given)
+    assert (made.config.partition, made.clients.num_clients) == ("natural", 8)
+    held = [data.partition.members(made.clients.assignment, i) for i in range(8)]
+    assert all(len(set(writers[samples])) == 1 for samples in held)
+    assert len({writers[samples[0]] for samples in held}) == 8
+    joined = digits(**given, partition="grouped", num_clients=4)
+    assert joined.clients.assignment.sizes.tolist() == [15] * 4
+    assert digits(**given, partition="iid").clients.num_clients == 8
+    with pytest.raises(ValueError, match=r"num_clients = 14.*of 12 clients.*most 12"):
+        digits(**given, num_clients=14)
+
+
 def test_data_that_was_asked_for_is_not_replaced(nowhere):
     config = resolve({"algo": "afga", "dataset": "cifar10"}).config
     with pytest.raises(data.DataError, match=r"cifar10 is neither prepared.*data_dir"):
@@ -270,7 +293,7 @@ def test_everybody_computes_is_said():
         ({"active": 9}, r"active = 9.*<= num_clients = 8"),
         ({"num_clients": 5000}, r"5000 clients.*'overlap'"),
         ({"algo": "cafga", "num_clusters": 3}, r"not divisible by num_clusters = 3"),
-        ({"partition": "natural"}, r"partition = 'natural' is not known"),
+        ({"partition": "natural"}, r"'natural', but digits does not say whose"),
     ],
     ids=lambda value: str(value)[:40],
 )

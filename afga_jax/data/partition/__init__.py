@@ -11,8 +11,8 @@
 | `major_class` | mostly one class, shared with others |
 | `overlap` | any samples, shared with others, for any number of clients |
 
-Who a sample is from, where the data says so, decides by `by_client`, or by `grouped`,
-which joins several to one.
+Who a sample is from, where the data says so, decides by `by_client`, by `drawn`, which
+takes some of these clients, or by `grouped`, which joins several to one.
 
 Each returns an assignment (`afga_jax.data.partition.assignment`), decided by the
 partition's own `seed`, without an empty client.
@@ -32,12 +32,13 @@ from afga_jax.data.partition.disjoint import (
     by_client,
     dirichlet,
     dirichlet_client,
+    drawn,
     grouped,
     iid,
     shards,
 )
 from afga_jax.data.partition.overlap import major_class, overlap
-from afga_jax.data.partition.picture import Summary, class_picture, summary
+from afga_jax.data.partition.picture import Summary, class_picture, show, summary
 
 __all__ = [
     "PAPER_SHARDS",
@@ -49,6 +50,7 @@ __all__ = [
     "class_picture",
     "dirichlet",
     "dirichlet_client",
+    "drawn",
     "from_indices",
     "grouped",
     "iid",
@@ -57,6 +59,7 @@ __all__ = [
     "overlap",
     "ranges",
     "shards",
+    "show",
     "stored",
     "summary",
 ]

@@ -43,6 +43,38 @@ def by_client(client_of_sample: np.ndarray, num_clients: int | None = None) -> S
     return stored(np.argsort(owners, kind="stable"), sizes)
 
 
+def drawn(client_of_sample: np.ndarray, num_clients: int, *, seed: int = 0) -> Stored:
+    """Takes some of the clients that samples name, at random; the others stay out.
+
+    They keep their order. With the same seed fewer are among more.
+
+    Args:
+      client_of_sample: Id of the client of each sample, `[samples]`.
+      num_clients: Number of clients that are taken.
+      seed: Seed of the partition.
+
+    Returns:
+      The assignment.
+
+    Example:
+      >>> drawn(np.array([1, 0, 1, 2, 3]), 3).sizes
+      array([2, 1, 1], dtype=int32)
+    """
+    checks.integer("num_clients", num_clients)
+    owners = np.asarray(client_of_sample)
+    there = by_client(owners).num_clients
+    if num_clients > there:
+        raise ValueError(
+            f"num_clients = {num_clients}, but the samples are of {there} clients: "
+            f"take at most {there}, or another partition."
+        )
+    taken = np.zeros(there, bool)
+    taken[np.random.default_rng(seed).permutation(there)[:num_clients]] = True
+    kept = np.flatnonzero(taken[owners])
+    order = kept[np.argsort(owners[kept], kind="stable")]
+    return stored(order, np.bincount(owners)[taken])
+
+
 def grouped(client_of_sample: np.ndarray, num_clients: int, *, seed: int = 0) -> Stored:
     """Joins the clients that samples name to fewer ones, at random.
 

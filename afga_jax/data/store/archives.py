@@ -12,11 +12,20 @@ import tarfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
-from afga_jax.data.store.catalog import Content, DataError, ImageSpec, Spec, reason
+from afga_jax.data.dataset import Dataset
+from afga_jax.data.store.catalog import (
+    Content,
+    DataError,
+    ImageSpec,
+    Spec,
+    Tables,
+    reason,
+)
+from afga_jax.data.tables import from_parquet
 from afga_jax.data.text.shakespeare import pack, parse, plays_sha256
 
 _WORKS = "100.txt"
@@ -68,6 +77,8 @@ def decode(spec: Spec, files: Mapping[str, Path]) -> Content:
       DataError: An archive is truncated or not what the data set needs.
     """
     try:
+        if isinstance(spec, ImageSpec) and spec.tables:
+            return _decode_tables(spec.tables, spec.num_classes, files)
         if isinstance(spec, ImageSpec) and spec.form == "idx":
             return _decode_idx(spec, files)
         (path,) = files.values()
@@ -134,6 +145,30 @@ def _read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray:
     if len(content) != math.prod(shape):
         raise ValueError(f"{path.name} does not hold {math.prod(shape)} bytes of data")
     return np.frombuffer(content, np.uint8).reshape(shape)
+
+
+def _decode_tables(
+    tables: Tables, num_classes: int, files: Mapping[str, Path]
+) -> Content:
+    paths = {split: files[Path(path).name] for split, (path, _) in tables.files.items()}
+    read = from_parquet(
+        paths["train"],
+        test=paths.get("test"),
+        input="image",
+        label=tables.label,
+        client=tables.client,
+        num_classes=num_classes,
+        test_fraction=0,
+    )
+    dataset = cast(Dataset, read)  # there is a column of labels
+    arrays = {"label_names": np.array(dataset.label_names)}
+    for split in paths:
+        arrays[f"{split}_inputs"] = getattr(dataset, f"{split}_inputs")
+        arrays[f"{split}_targets"] = getattr(dataset, f"{split}_targets")
+    if dataset.train_clients is not None:
+        arrays["train_clients"] = dataset.train_clients
+        arrays["client_names"] = np.array(dataset.client_names)
+    return arrays
 
 
 def _zipped_works(path: Path, sha256: str) -> str:

@@ -1,4 +1,4 @@
-"""The papers' data sets: what each must hold, and the one error that users can meet.
+"""The stored data sets: what each must hold, and the one error that users can meet.
 
 Samples are kept in the order of the original archives, so that one partition seed deals
 the same samples to the same clients whichever way a data set arrived.
@@ -7,6 +7,7 @@ the same samples to the same clients whichever way a data set arrived.
 import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -52,19 +53,41 @@ def differences(digests: Mapping[str, str], expected: Mapping[str, str]) -> list
     return [name for name in names if digests.get(name) != expected.get(name)]
 
 
+class Tables(NamedTuple):
+    """Parquet files that hold a data set, in Hugging Face's form.
+
+    Nobody has published a checksum of them: the first fetch records it.
+
+    Attributes:
+      address: Address of the folder of all files.
+      files: Path of each split's file below it, and about how many bytes it has; the
+        column of the images is `image`.
+      label: Column of the labels.
+      client: Column that says whose a sample is; None: none does.
+    """
+
+    address: str
+    files: Mapping[str, tuple[str, float]]
+    label: str = "label"
+    client: str | None = None
+
+
 @dataclasses.dataclass(frozen=True)
 class ImageSpec:
     """What a labelled image set must hold.
 
     Attributes:
       name: Name of the data set, here and in TFDS.
-      form: Form of the originals: `"cifar"` (the binary version) or `"idx"` (MNIST's).
-      counts: Number of samples of each split.
+      form: Form of the originals: `"cifar"` (the binary version), `"idx"` (MNIST's) or
+        `"parquet"`.
+      counts: Number of samples of each split; without `"test"`, a fifth of each
+        client's are for testing.
       shape: Height, width and channels of an image.
       num_classes: Number of classes.
       label_names: Names of the classes where the originals do not hold them.
       digests: Digest of each decoded array, see `digests_of`; empty: not known, so
         nothing is compared.
+      tables: Where the files are and what their columns mean; None: another form.
     """
 
     name: str
@@ -74,11 +97,17 @@ class ImageSpec:
     num_classes: int
     label_names: Sequence[str] = ()
     digests: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    tables: Tables | None = None
 
     @property
     def prepared_name(self) -> str:
         """Name of the folder where TFDS keeps the set."""
         return self.name
+
+    @property
+    def unverified(self) -> bool:
+        """Whether nobody has published checksums of the files or of what they hold."""
+        return self.tables is not None and not self.digests
 
     @property
     def counts_in_words(self) -> str:
@@ -104,6 +133,12 @@ class ImageSpec:
                     f"{split} label {targets[outside][0]} of sample "
                     f"{np.argmax(outside)} is outside [0, {self.num_classes})"
                 )
+        if self.tables and self.tables.client:
+            owners, users = content["train_clients"], content["client_names"]
+            if owners.shape != content["train_targets"].shape:
+                problems.append(f"{owners.size:,} samples name a client")
+            elif set(np.unique(owners)) != set(range(len(users))):
+                problems.append(f"not every one of {len(users):,} clients has a sample")
         names = len(content["label_names"])
         if names != self.num_classes:
             problems.append(f"{names} label names for {self.num_classes} classes")
@@ -123,6 +158,9 @@ class TextSpec:
       digests: Digest of each decoded array, see `digests_of`; empty: not known, so
         nothing is compared.
     """
+
+    tables: ClassVar[None] = None
+    unverified: ClassVar[bool] = False
 
     name: str
     prepared_name: str
@@ -260,4 +298,55 @@ _SPECS: tuple[Spec, ...] = (
     ),
 )
 
-CATALOG: dict[str, Spec] = {spec.name: spec for spec in _SPECS}
+_HUB = "https://huggingface.co/datasets"
+
+
+def _tables(name: str, tables: Tables, **about) -> ImageSpec:
+    return ImageSpec(name, "parquet", tables=tables, **about)
+
+
+# Addresses name a version where one is known that has these files; counts are those of
+# the publishers' pages.
+_PUBLISHED = (
+    _tables(
+        "femnist",
+        Tables(
+            f"{_HUB}/flwrlabs/femnist/resolve/main",
+            {"train": ("data/train-00000-of-00001.parquet", 200.7e6)},
+            label="character",
+            client="writer_id",
+        ),
+        shape=(28, 28, 1),
+        counts={"train": 814_277},
+        num_classes=62,
+    ),
+    _tables(
+        "tiny_imagenet",
+        Tables(
+            f"{_HUB}/zh-plus/tiny-imagenet/resolve/"
+            "b427d143d5e9bf39d5132c552063f3c5ba3facd6",
+            {
+                "train": ("data/train-00000-of-00001-1359597a978bc4fa.parquet", 146e6),
+                "test": ("data/valid-00000-of-00001-70d52db3c749a935.parquet", 14.6e6),
+            },
+        ),
+        shape=(64, 64, 3),
+        counts={"train": 100_000, "test": 10_000},
+        num_classes=200,
+    ),
+    _tables(
+        "cinic10",
+        Tables(
+            f"{_HUB}/flwrlabs/cinic10/resolve/8e3c2c337e520de86f32a669bb7dcc9662930502",
+            {
+                "train": ("data/train-00000-of-00001.parquet", 256e6),
+                "test": ("data/test-00000-of-00001.parquet", 258e6),
+            },
+        ),
+        shape=(32, 32, 3),
+        counts={"train": 90_000, "test": 90_000},
+        num_classes=10,
+    ),
+)
+
+CATALOG: dict[str, Spec] = {spec.name: spec for spec in (*_SPECS, *_PUBLISHED)}

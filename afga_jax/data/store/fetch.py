@@ -31,14 +31,24 @@ class Original(NamedTuple):
       name: Name of the file.
       urls: Addresses of the file, tried in order.
       size: Registered number of bytes; None: not registered.
-      sha256: Registered checksum; None: not registered, so the text inside is what is
-        checked.
+      sha256: Checksum that it must have; None: none is known, so what is inside is all
+        that is checked.
+      about: About how many bytes it has, where the number is not registered; twice as
+        many are refused.
+      recorded: File in which an earlier fetch put the checksum; None: it is registered.
     """
 
     name: str
     urls: tuple[str, ...]
     size: int | None = None
     sha256: str | None = None
+    about: int | None = None
+    recorded: Path | None = None
+
+    @property
+    def limit(self) -> int:
+        """Number of bytes after which no more are taken."""
+        return self.size or 2 * (self.about or 0) or _UNREGISTERED_LIMIT
 
 
 # The edition that LEAF splits; the second address is the one that LEAF itself gives,
@@ -61,10 +71,15 @@ def originals(spec: Spec) -> tuple[Original, ...]:
 
     Returns:
       Addresses, sizes and checksums from TFDS's own table; for Shakespeare, LEAF's
-      address.
+      address; for Parquet files, the publisher's.
     """
     if isinstance(spec, TextSpec):
         return (_SHAKESPEARE,)
+    if spec.tables:
+        return tuple(
+            Original(Path(path).name, (f"{spec.tables.address}/{path}",), about=int(n))
+            for path, n in spec.tables.files.values()
+        )
     return tuple(
         Original(url.rsplit("/", 1)[1], (url,), int(info.size), info.checksum)
         for url, info in _url_infos(spec.name).items()
@@ -169,10 +184,10 @@ def _transfer(url: str, original: Original, path: str, timeout: float) -> None:
     import urllib3
     from tqdm import tqdm
 
-    limit = _UNREGISTERED_LIMIT if original.size is None else original.size
-    bar = tqdm(total=limit, desc=original.name, unit="B", unit_scale=True, disable=None)
+    total = original.about or original.limit
+    bar = tqdm(total=total, desc=original.name, unit="B", unit_scale=True, disable=None)
     with bar, open(path, "wb") as file:
-        limited = _Limited(file, limit, bar)
+        limited = _Limited(file, original.limit, bar)
         try:
             _watched(lambda: _get(url, limited, timeout), limited, timeout)
         except requests.RequestException as error:
@@ -186,8 +201,11 @@ def _transfer(url: str, original: Original, path: str, timeout: float) -> None:
         )
     sha256 = pooch.file_hash(path)
     if original.sha256 is not None and sha256 != original.sha256:
+        known = "registered is"
+        if original.recorded:
+            known = f"at the first fetch, as {original.recorded} has it, it was"
         raise _Final(
-            f"wrong checksum, the file was deleted: sha256 is {sha256}, registered is "
+            f"wrong checksum, the file was deleted: sha256 is {sha256}, {known} "
             f"{original.sha256}"
         )
 

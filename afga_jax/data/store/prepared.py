@@ -1,4 +1,4 @@
-"""Data sets that TFDS has prepared, read without TensorFlow and never written to."""
+"""Data sets in a folder that is only read: as TFDS prepared them, or as published."""
 
 import contextlib
 import hashlib
@@ -13,7 +13,16 @@ from typing import NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from afga_jax.data.store.catalog import Content, DataError, ImageSpec, Spec, reason
+from afga_jax.data.store import archives
+from afga_jax.data.store.catalog import (
+    Content,
+    DataError,
+    ImageSpec,
+    Spec,
+    Tables,
+    problems,
+    reason,
+)
 from afga_jax.data.text.shakespeare import Role, pack
 
 # Forms that TFDS reads without TensorFlow.
@@ -46,11 +55,14 @@ def find(spec: Spec, data_dir: Path) -> Prepared | None:
 
     Args:
       spec: Description of the data set.
-      data_dir: Folder of TFDS data sets.
+      data_dir: Folder of TFDS data sets; of one that is published as Parquet files, the
+        folder of its name has these, or a folder as its publisher's.
 
     Returns:
       The version, or None where nothing is prepared.
     """
+    if spec.tables:
+        return _published(spec.tables, data_dir / spec.name)
     versions = [
         (tuple(map(int, folder.name.split("."))), folder)
         for folder in (data_dir / spec.prepared_name).glob("*.*.*")
@@ -79,6 +91,8 @@ def read(spec: Spec, prepared: Prepared) -> Content:
     Returns:
       Images, labels and label names, or the packed roles.
     """
+    if spec.tables:
+        return _read_files(spec, spec.tables, prepared.folder)
     # A second to import, and needless where the decoded cache has the data set.
     import tensorflow_datasets as tfds
 
@@ -91,6 +105,25 @@ def read(spec: Spec, prepared: Prepared) -> Content:
         # Record readers and decoders raise whatever their libraries raise.
         except Exception as error:
             raise _damaged(spec, prepared.folder, error) from error
+
+
+def _published(tables: Tables, folder: Path) -> Prepared | None:
+    paths = [Path(path) for path, _ in tables.files.values()]
+    for place in (folder / paths[0].parent, folder):
+        if all((place / path.name).is_file() for path in paths):
+            return Prepared(place, "parquet", f"files {_stamp(place)}")
+    return None
+
+
+def _read_files(spec: Spec, tables: Tables, folder: Path) -> Content:
+    names = [Path(path).name for path, _ in tables.files.values()]
+    content = archives.decode(spec, {name: folder / name for name in names})
+    if differences := "; ".join(problems(spec, content)):
+        raise DataError(
+            f"{spec.name}: the files in {folder} are not it ({differences}); take them "
+            "away and let it be fetched."
+        )
+    return content
 
 
 def _stamp(folder: Path) -> str:

@@ -1,7 +1,8 @@
 """A data set by its name: prepared by TFDS, decoded before, or fetched on first use.
 
-What TFDS has prepared comes first, then the decoded cache, then the network. Prepared
-sets are decoded once and kept in the same cache. `status` and `verify` tell where a
+What is in the folder of prepared sets comes first (TFDS's, or the Parquet files of a
+set that is published as such), then the decoded cache, then the network. Prepared sets
+are decoded once and kept in the same cache. `status` and `verify` tell where a
 data set is and whether it is whole.
 """
 
@@ -14,10 +15,13 @@ from typing import NamedTuple
 from absl import logging
 
 from afga_jax.data.dataset import Dataset
-from afga_jax.data.store import archives, cache, catalog, fetch, prepared
+from afga_jax.data.store import archives, cache, catalog, fetch, prepared, recorded
 from afga_jax.data.store.catalog import Content, DataError, ImageSpec, Spec, reason
 from afga_jax.data.store.prepared import Prepared
 from afga_jax.data.text.shakespeare import Role, unpack
+
+_NAMES = ("label_names", "client_names")
+_TEST_FRACTION = 0.2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,8 +29,9 @@ class Access:
     """Where data sets may come from.
 
     Attributes:
-      data_dir: Folder of sets that TFDS has prepared, which is only read; None:
-        `TFDS_DATA_DIR`, or TFDS's folder in the home.
+      data_dir: Folder of sets that TFDS has prepared, or of folders with the Parquet
+        files of a set, which is only read; None: `TFDS_DATA_DIR`, or TFDS's folder in
+        the home.
       cache_dir: Folder of the decoded cache; None: `AFGA_CACHE_DIR`, or `afga_jax` in
         the user's cache folder.
       offline: Whether the network is left alone; None: whether `AFGA_OFFLINE` says so.
@@ -64,11 +69,13 @@ def load(name: str, access: Access | None = None) -> Dataset:
     """Loads a labelled image set; the first time on a machine, it is fetched.
 
     Args:
-      name: `"cifar10"`, `"cifar100"`, `"fashion_mnist"` or `"mnist"`.
+      name: `"cifar10"`, `"cifar100"`, `"fashion_mnist"`, `"mnist"`, `"femnist"`,
+        `"tiny_imagenet"` or `"cinic10"`.
       access: Where it may come from; None: what the environment says.
 
     Returns:
-      The data set, its samples in the order of the original archives.
+      The data set, its samples in the order of the original archives. Of FEMNIST, which
+      has no samples for testing, every fifth of each writer is for testing.
 
     Raises:
       DataError: It is not there and cannot be fetched, or it is damaged.
@@ -78,10 +85,23 @@ def load(name: str, access: Access | None = None) -> Dataset:
         raise DataError(f"{name} is a text, not a set of images; use `load_roles`.")
     content = load_arrays(spec, access or Access())
     try:
-        names = {"label_names": tuple(content["label_names"].tolist())}
+        if "test_inputs" not in content:
+            content = _held_back(content)
+        names = {key: tuple(content[key].tolist()) for key in _NAMES if key in content}
         return Dataset(name, **{**content, **names}, num_classes=spec.num_classes)
     except ValueError as error:
         raise DataError(f"the prepared set is damaged: {error}") from error
+
+
+def _held_back(content: Content) -> Content:
+    """The same with every fifth sample of each client for testing."""
+    from afga_jax.data.tables.build import held_back
+
+    held = held_back(content["train_clients"], _TEST_FRACTION)
+    parts = {key: content[f"train_{key}"] for key in ("inputs", "targets", "clients")}
+    kept = {f"train_{key}": array[~held] for key, array in parts.items()}
+    del parts["clients"]
+    return {**content, **kept, **{f"test_{k}": part[held] for k, part in parts.items()}}
 
 
 def load_roles(access: Access | None = None) -> list[Role]:
@@ -124,11 +144,13 @@ class Status(NamedTuple):
     """Where a data set is.
 
     Attributes:
-      state: `"prepared"` (by TFDS), `"cached"` (decoded), or `"missing"`.
+      state: `"prepared"` (by TFDS, or files that lie there), `"cached"` (decoded), or
+        `"missing"`.
       where: Path of its folder or file; None: missing.
       size: Number of its bytes on the disk; 0: missing.
       download: Files that a fetch would download.
-      note: Reason why a prepared set cannot be read; empty: there is none.
+      note: Reason why a prepared set cannot be read, or that nobody vouches for it;
+        empty: there is nothing to say.
     """
 
     state: str
@@ -149,13 +171,14 @@ def status(name: str, access: Access) -> Status:
       Where `load` would take it from.
     """
     spec = catalog.find(name)
+    note = "unverified" if spec.unverified else ""
     if version := _readable(spec, access):
         size = sum(file.stat().st_size for file in version.folder.iterdir())
-        return Status("prepared", version.folder, size)
+        return Status("prepared", version.folder, size, note=note)
     header = cache.peek(name, access.cache_dir)
     if header and _usable(spec, header, None):
         path = cache.path_of(name, access.cache_dir)
-        return Status("cached", path, path.stat().st_size)
+        return Status("cached", path, path.stat().st_size, note=note)
     other = prepared.find(spec, access.data_dir)
     note = f"{other.folder} is {other.form}, which needs TensorFlow" if other else ""
     return Status("missing", None, 0, fetch.originals(spec), note)
@@ -186,7 +209,8 @@ def verify(name: str, access: Access) -> list[str]:
         try:
             if problems := "; ".join(catalog.problems(spec, read())):
                 raise DataError(f"{name} in {where} is damaged: {problems}.")
-            reports.append(f"{where}: {spec.counts_in_words}, content as known")
+            known = "unverified" if spec.unverified else "as known"
+            reports.append(f"{where}: {spec.counts_in_words}, content {known}")
         except DataError as error:
             damages.append(str(error))
     if damages:
@@ -218,11 +242,14 @@ def _missing(spec: Spec, access: Access, reason: str) -> DataError:
     other = prepared.find(spec, access.data_dir)
     form = f" (only as {other.form}, which needs TensorFlow)" if other else ""
     call = f"load({spec.name!r})" if isinstance(spec, ImageSpec) else "load_roles()"
+    where = f"where TFDS has prepared {spec.prepared_name} as array_record"
+    if spec.tables:
+        names = [original.name for original in fetch.originals(spec)]
+        where = f"that has {' and '.join(names)} in a folder {spec.name}"
     return DataError(
         f"{spec.name} is neither prepared under {access.data_dir}{form} nor in the "
         f"cache {access.cache_dir}, {reason}. With a network, `afga_jax.data.{call}` "
-        "fetches it; or let `data_dir` or TFDS_DATA_DIR name a folder where TFDS has "
-        f"prepared {spec.prepared_name} as array_record."
+        f"fetches it; or let `data_dir` or TFDS_DATA_DIR name a folder {where}."
     )
 
 
@@ -272,14 +299,20 @@ def _fetch(spec: Spec, access: Access) -> Content:
 
 def _download_and_decode(spec: Spec, access: Access, folder: Path) -> Content:
     options = {"timeout": access.timeout, "attempts": access.attempts}
+    originals = fetch.originals(spec)
+    if spec.unverified:
+        originals = recorded.known(spec.name, access.cache_dir, originals)
     try:
         files = {
             original.name: fetch.download(spec.name, original, folder, **options)
-            for original in fetch.originals(spec)
+            for original in originals
         }
         content = archives.decode(spec, files)
     except DataError as error:
         raise _missing(spec, access, f"and cannot be fetched ({error})") from error
     if problems := "; ".join(catalog.problems(spec, content)):
         raise _missing(spec, access, f"and what was fetched is not it ({problems})")
+    unknown = {file.name: files[file.name] for file in originals if not file.sha256}
+    if unknown and spec.unverified:
+        recorded.write(spec.name, access.cache_dir, unknown, folder)
     return content

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from tqdm import tqdm
 
 from afga_jax import checks
 from afga_jax.data.text.shakespeare import encode
@@ -320,26 +321,27 @@ def _class_number(code, word: str, where: str, row: int, name: str) -> int:
 def _images(parts: Sequence[Part], name: str) -> np.ndarray:
     from PIL import Image
 
-    # Looking at headers alone is fast, and tells whether there is colour anywhere.
-    first, modes = None, set()
-    for where, row, content in _encoded(parts, name):
+    first, number = None, sum(len(part.table) for part in parts)
+    pixels = np.empty((0, 0, 0, 1), np.uint8)
+    # It may take minutes, so a terminal gets a progress bar.
+    bar = {"total": number, "desc": name, "unit": " images", "delay": 2.0}
+    images = tqdm(_encoded(parts, name), **bar, disable=None)
+    for place, (where, row, content) in enumerate(images):
         with _readable(where, row, name), Image.open(io.BytesIO(content)) as image:
-            size, mode = image.size, image.mode
-        modes.add(mode)
-        first = first or (size, where, row)
-        if size != first[0]:
+            (width, height), grey = image.size, image.mode in ("1", "L")
+            array = np.asarray(image.convert("L" if grey else "RGB"))
+        if first is None:
+            first = (width, height, where, row)
+            pixels = np.empty((number, height, width, 1 if grey else 3), np.uint8)
+        if (width, height) != first[:2]:
             raise ValueError(
-                f"{where}: row {row} of column {name!r} has {size[0]} × {size[1]} "
-                f"pixels, row {first[2]} of {first[1]} has {first[0][0]} × "
-                f"{first[0][1]}: make the images alike."
+                f"{where}: row {row} of column {name!r} has {width} × {height} pixels, "
+                f"row {first[3]} of {first[2]} has {first[0]} × {first[1]}: make the "
+                "images alike."
             )
-    assert first is not None
-    mode, channels = ("L", 1) if modes <= {"1", "L"} else ("RGB", 3)
-    (width, height), number = first[0], sum(len(part.table) for part in parts)
-    pixels = np.empty((number, height, width, channels), np.uint8)
-    for place, (where, row, content) in enumerate(_encoded(parts, name)):
-        with _readable(where, row, name), Image.open(io.BytesIO(content)) as image:
-            pixels[place] = np.asarray(image.convert(mode)).reshape(pixels.shape[1:])
+        if not grey and pixels.shape[-1] == 1:  # the first one with colour
+            pixels = np.repeat(pixels, 3, axis=-1)
+        pixels[place] = array.reshape(height, width, -1)
     return pixels
 
 

@@ -1,8 +1,12 @@
-"""The papers' data sets on this machine: list them, fetch one, check one.
+"""The data sets on this machine: list them, fetch one, check one, look at a split.
 
     python -m experiments.data                  # what is where
     python -m experiments.data fetch cifar10    # get it, unless it is there
     python -m experiments.data verify cifar10   # counts, labels, digests
+    python -m experiments.data show --dataset=digits --partition=shards
+
+The last one shows who would hold which labels in a run, all of whose flags it takes:
+`show --help` lists them.
 
 Exit code 0: done; 1: a data set is missing, damaged or cannot be fetched, said in one
 line; 2: the command was not understood.
@@ -11,11 +15,15 @@ line; 2: the command was not understood.
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
+from afga_jax.data import partition
 from afga_jax.data.store import catalog, sources
 from afga_jax.data.store.catalog import DataError
-from afga_jax.runs import command, flags
-from afga_jax.runs.config import Field, fields
+from afga_jax.runs import command, flags, settings
+from afga_jax.runs.config import Config, Field, fields
+from afga_jax.runs.experiment.workload import dealt
 
 _FIELDS = (
     *(f for f in fields("data") if f.name in ("data_dir", "cache_dir", "offline")),
@@ -23,7 +31,10 @@ _FIELDS = (
     Field("attempts", int, 4, "data", "Attempts for each download."),
     *(f for f in fields("run") if f.name == "plugin"),
 )
-_USAGE = "python -m experiments.data [list | fetch NAME... | verify NAME...]"
+_USAGE = "python -m experiments.data [list | fetch NAME... | verify NAME... | show]"
+# What `show` shows where no data set is named.
+_SHOWN = "digits"
+_PICTURE = Field("out", str, None, "run", "File of the picture; else below runs.")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -33,15 +44,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def data(arguments: Sequence[str]) -> int:
     """The command; returns its exit code."""
-    values = flags.define(_FIELDS)
-    try:
-        words = flags.parse(arguments, values, usage=__doc__, words=True, known=_FIELDS)
-    except ValueError as error:
-        raise command.UsageError(str(error)) from error
-    verb, *names = words or ["list"]
-    given = flags.given(values, _FIELDS)
+    if "show" in arguments[1:]:
+        return _show(arguments)
+    verb, *names, given = _read(arguments, _FIELDS, ["list"])
     given.pop("plugin", None)  # it was imported before
     return execute(verb, names, sources.Access(**given))
+
+
+def _read(
+    arguments: Sequence[str], known: Sequence[Field], words: list[str], **about: Any
+) -> list[Any]:
+    """Words that are no flags, or those given here, and at last what the flags say."""
+    values = flags.define(known)
+    try:
+        found = flags.parse(
+            arguments, values, usage=__doc__, words=True, known=known, **about
+        )
+    except ValueError as error:
+        raise command.UsageError(str(error)) from error
+    return [*(found or words), flags.given(values, known)]
 
 
 def execute(verb: str, names: Sequence[str], access: sources.Access) -> int:
@@ -82,7 +103,7 @@ def _fetch(names: Sequence[str], access: sources.Access) -> int:
     for spec in [catalog.find(name) for name in names]:
         sources.load_arrays(spec, access)
         status = sources.status(spec.name, access)
-        print(f"{spec.name}: {status.state}, {_size(status.size)}, {status.where}")
+        print(f"{spec.name}: {status.state}, {_size(status.size)}, {_where(status)}")
     return 0
 
 
@@ -98,11 +119,36 @@ def _verify(names: Sequence[str], access: sources.Access) -> int:
     return 1 if failures else 0
 
 
+def _show(arguments: Sequence[str]) -> int:
+    """Who would hold which labels, in the terminal and as a picture."""
+    config, path = shown(arguments)
+    access = sources.Access(config.data_dir, config.cache_dir, config.offline)
+    assignment, labels, names = dealt(config, access)
+    title = f"{config.dataset}, {config.partition}, {config.num_clients} clients"
+    partition.show(assignment, labels, label_names=names, path=path, title=title)
+    print(f"\npicture: {path}")
+    return 0
+
+
+def shown(arguments: Sequence[str]) -> tuple[Config, Path]:
+    """What `show` is asked for: a run's settings, and the file of the picture."""
+    known = [*(field for field in fields() if field.name != "out"), _PICTURE]
+    *words, given = _read(arguments, known, [], dataset=_SHOWN)
+    if words != ["show"]:
+        raise command.UsageError(f"usage: {_USAGE}")
+    out = given.pop("out", None)
+    config = settings.resolve(given, dataset=_SHOWN).config
+    path = Path(out or f"runs/{config.dataset}_{config.partition}")
+    return config, path if path.suffix else path.with_suffix(".png")
+
+
 def _where(status: sources.Status) -> str:
     if status.where is not None:
-        return str(status.where)
-    sizes = [original.size for original in status.download]
+        return f"{status.where} ({status.note})" if status.note else str(status.where)
+    sizes = [original.size or original.about for original in status.download]
     total = "size not registered" if None in sizes else _size(sum(filter(None, sizes)))
+    if any(original.about for original in status.download):
+        total = f"about {total}"
     urls = [original.urls[0] for original in status.download]
     if len(urls) == 1:
         download = f"{total}: {urls[0]}"

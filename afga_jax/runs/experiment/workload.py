@@ -12,7 +12,7 @@ import numpy as np
 
 from afga_jax import checks, data, models
 from afga_jax.data.partition.assignment import Assignment
-from afga_jax.runs.config import TEXT_SCHEMES, Config, fields
+from afga_jax.runs.config import NATURAL_SCHEMES, Config, fields
 from afga_jax.training import memory
 from afga_jax.typing import Batch, ClientData, Task
 
@@ -53,6 +53,27 @@ def make_workload(config: Config, access: data.Access) -> Workload:
     return make(config, access)
 
 
+def dealt(
+    config: Config, access: data.Access
+) -> tuple[Assignment, np.ndarray, tuple[str, ...]]:
+    """The samples of a configuration alone, without a model.
+
+    Returns:
+      Who holds which samples, the samples' labels, and one name per class.
+    """
+    if config.dataset == "shakespeare":
+        text = data.from_roles(data.load_roles(access))
+        names = tuple(data.shakespeare.ALPHABET)
+        return _deal_text(config, text), text.text[text.window :], names
+    if config.partition is None:
+        raise ValueError(
+            f"dataset = {config.dataset!r}, but its samples are drawn for each client: "
+            "name a data set that is dealt to them."
+        )
+    dataset = _dataset(config, access)
+    return _deal(config, dataset), dataset.train_targets, dataset.label_names
+
+
 def model_of(config: Config, num_classes: int) -> nn.Module:
     """The model of a configuration.
 
@@ -70,12 +91,7 @@ def model_of(config: Config, num_classes: int) -> nn.Module:
 
 def _images(config: Config, access: data.Access) -> Workload:
     dataset = _dataset(config, access)
-    labels = dataset.train_targets
-    checks.choice("partition", config.partition, data.partition.SCHEMES)
-    scheme = data.partition.SCHEMES[config.partition]
-    options = _given(config, inspect.signature(scheme).parameters)
-    options |= {"num_clients": config.num_clients, "seed": config.partition_seed}
-    assignment = scheme(labels, **options)
+    assignment = _deal(config, dataset)
     clients, test = _samples(config, dataset, assignment)
     shape, classes = dataset.train_inputs.shape[1:], dataset.num_classes
     # Bytes are images, which are normalised; whole numbers of other kinds are words.
@@ -84,7 +100,25 @@ def _images(config: Config, access: data.Access) -> Workload:
     task = models.classifier(model_of(config, classes), shape, jnp.dtype(dtype))
     facts = _inputs(shape, dtype, classes)
     facts["label_names"] = list(dataset.label_names)
-    return Workload(task, clients, test, assignment, labels, facts)
+    return Workload(task, clients, test, assignment, dataset.train_targets, facts)
+
+
+def _deal(config: Config, dataset: data.Dataset) -> Assignment:
+    """The samples by their labels, or by whose they are."""
+    chosen = {"num_clients": config.num_clients, "seed": config.partition_seed}
+    if config.partition not in NATURAL_SCHEMES:
+        checks.choice("partition", config.partition, data.partition.SCHEMES)
+        scheme = data.partition.SCHEMES[config.partition]
+        options = _given(config, inspect.signature(scheme).parameters)
+        return scheme(dataset.train_targets, **options | chosen)
+    if dataset.train_clients is None:
+        raise ValueError(
+            f"partition = {config.partition!r}, but {config.dataset} does not say "
+            f"whose its samples are: choose {', '.join(data.partition.SCHEMES)}."
+        )
+    natural = config.partition == "natural"
+    take = data.partition.drawn if natural else data.partition.grouped
+    return take(dataset.train_clients, **chosen)
 
 
 def _dataset(config: Config, access: data.Access) -> data.Dataset:
@@ -137,7 +171,7 @@ def _text(config: Config, access: data.Access) -> Workload:
 
 
 def _deal_text(config: Config, text: data.Corpus) -> Assignment:
-    known = ("dirichlet", *TEXT_SCHEMES)
+    known = ("dirichlet", *NATURAL_SCHEMES)
     if config.partition not in known:
         raise ValueError(
             f"partition = {config.partition!r}, but a text can be dealt as "

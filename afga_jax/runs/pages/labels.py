@@ -5,6 +5,7 @@ from typing import Any, cast
 import jax
 import numpy as np
 
+from afga_jax.data.partition.picture import class_counts
 from afga_jax.runs.pages.page import rounded
 from afga_jax.typing import ClientData
 
@@ -16,15 +17,7 @@ def label_counts(data: ClientData, clients: np.ndarray) -> np.ndarray | None:
         return None
     if not np.issubdtype(targets.dtype, np.integer):
         return None
-    labels, classes = np.asarray(targets), int(targets.max()) + 1
-    held = cast(Any, data)
-    sizes = np.asarray(jax.vmap(held.assignment.size)(clients))
-    ids = np.asarray(jax.vmap(held.indices)(clients))
-    counted = [
-        np.bincount(labels[own[:size]], minlength=classes)
-        for own, size in zip(ids, sizes, strict=True)
-    ]
-    return np.stack(counted)
+    return class_counts(cast(Any, data).assignment, np.asarray(targets), clients)
 
 
 def label_shares(data: ClientData, clients: np.ndarray) -> list[list[float]] | None:

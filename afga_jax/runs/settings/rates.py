@@ -93,6 +93,8 @@ _ALIKE = {
     "fashion_mnist": ("mnist", "cifar10", "cifar100", "shakespeare"),
     "mnist": ("fashion_mnist", "cifar10", "cifar100", "shakespeare"),
     "shakespeare": ("cifar10", "cifar100", "fashion_mnist", "mnist"),
+    "femnist": ("fashion_mnist", "mnist", "cifar10", "cifar100", "shakespeare"),
+    "tiny_imagenet": ("cifar100", "cifar10", "fashion_mnist", "mnist", "shakespeare"),
 }
 
 # Local and server rate by paper, model (none: any), algorithms and data sets.

@@ -51,6 +51,7 @@ _afga = functools.partial(row, AFGA, setting=_NUMBERED)
 _hafed = functools.partial(row, HAFED, setting="hafed")
 _fedcluster = functools.partial(row, FEDCLUSTER, setting="fedcluster")
 _gaussians = functools.partial(row, "HA-Fed App. F.1", dataset="gaussians")
+_untuned = functools.partial(row, "ours: untuned")
 _small = functools.partial(row, "ours: a CPU in minutes", scale="small")
 _smoke = functools.partial(row, "ours: seconds", scale="smoke")
 
@@ -91,6 +92,14 @@ PAPERS = [
     _gaussians({"model": "mlp"}),
     row("the authors' code", {"augment": True}, dataset=_CIFAR),
     row("ours: of 0.8 million", {"test_samples": 10_000}, dataset="shakespeare"),
+    # Data that no paper of ours has: nothing is tuned, rates are the nearest ones.
+    _untuned({"model": "cnn", "test_samples": 10_000}, dataset="femnist"),
+    _untuned({"model": "resnet18", "augment": True}, dataset="tiny_imagenet"),
+    _untuned({"model": "convmixer", "augment": True}, dataset="cinic10"),
+    _untuned({"test_samples": 10_000}, dataset="cinic10"),
+    row("LEAF: writers", {"partition": "natural"}, dataset="femnist"),
+    row("LEAF", {"num_clients": 3550}, dataset="femnist", partition="natural"),
+    _untuned({"participation": 0.01}, dataset="femnist", partition="natural"),
     # Partitions.
     row(AFGA, {"alpha": 0.6}, partition=("dirichlet", "dirichlet_client")),
     *(
@@ -108,6 +117,19 @@ PAPERS = [
         {"num_shards": 96, "shard_size": 15, "shards_per_client": 3},
         partition="shards",
         dataset="digits",
+    ),
+    *(
+        row(
+            _OURS,
+            {"num_shards": 200, "shard_size": size, "shards_per_client": 3},
+            partition="shards",
+            dataset=dataset,
+        )
+        for dataset, size in (
+            ("femnist", 3250),
+            ("tiny_imagenet", 500),
+            ("cinic10", 450),
+        )
     ),
     row(FEDCLUSTER, {"client_size": 500}, partition=("major_class", "overlap")),
     row(
@@ -161,7 +183,13 @@ SMALL = [
     _small({"local_steps": 100}, setting="fedcluster", algo="sgd"),
     _small({"rounds": 50}, dataset="fashion_mnist"),
     _small({"model": "cnn", "rounds": 50}, dataset="mnist"),
-    _small({"features": (8, 16)}, dataset="mnist", model="cnn"),
+    _small({"features": (8, 16)}, dataset=("mnist", "femnist"), model="cnn"),
+    _small({"rounds": 50}, dataset="femnist"),
+    _small({"num_clients": 100}, dataset="femnist", partition="natural"),
+    _small({"participation": 0.1}, dataset="femnist", partition="natural"),
+    # Patches of 8 of its 64 pixels cost what patches of 4 do on CIFAR.
+    _small({"model": "convmixer"}, dataset="tiny_imagenet"),
+    _small({"patch": 8}, dataset="tiny_imagenet", model="convmixer"),
     _small({"local_steps": 24, "test_samples": 2000}, dataset="shakespeare"),
     _drawn({"num_clients": 20, "participation": 0.25, "num_clusters": 5}),
     _drawn({"local_steps": 8, "batch_size": 16, "rounds": 80, "eval_every": 2}),
@@ -180,6 +208,7 @@ SMOKE = [
     _smoke({"features": (4,), "hidden": (16,)}, model="alexnet"),
     _smoke({"embedding": 8, "hidden": (8,), "layers": 1}, model="lstm"),
     _smoke({"model": "cnn"}, dataset="mnist"),
+    _smoke({"model": "convmixer"}, dataset="tiny_imagenet"),
     _smoke(
         {"num_shards": 40, "shard_size": 30, "shards_per_client": 3},
         partition="shards",

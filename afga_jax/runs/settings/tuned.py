@@ -52,7 +52,7 @@ TUNED = [
     row(
         _CNN,
         {"local_lr": 0.1, "server_lr": 0.01},
-        dataset=("fashion_mnist", "mnist"),
+        dataset=("fashion_mnist", "mnist", "femnist"),
         model="cnn",
         theory="afga",
     ),
