@@ -29,6 +29,9 @@ class Recipe(NamedTuple):
       server: The server's optimizer, which is given the pseudo-gradient −Δ; None: there
         is no server, and models persist.
       aggregator: How the uploaded deltas become one, Δ.
+      broadcast: Who gets the server's new model: `all`, so that everybody starts a
+        round from it; only the `sampled`, those that uploaded; or the `clusters`, all
+        clients of those from which an upload came.
       keep_optimizer: Whether a client's local optimizer keeps its state from round to
         round; otherwise it starts anew in each.
       mix_first: Whether x ← Wx + step instead of x ← W(x + step).
@@ -49,6 +52,7 @@ class Recipe(NamedTuple):
     mixing: Mixing
     server: optax.GradientTransformation | None
     aggregator: Aggregator = aggregators.mean()
+    broadcast: str = "all"
     keep_optimizer: bool = False
     mix_first: bool = False
     weighting: str = "uniform"
@@ -57,6 +61,11 @@ class Recipe(NamedTuple):
     full_batch: bool = False
     attack: Attack | None = None
     contain: bool = False
+
+    @property
+    def models_persist(self) -> bool:
+        """Whether clients start a round from models of their own."""
+        return self.server is None or self.broadcast != "all"
 
 
 class Model(NamedTuple):
@@ -105,7 +114,8 @@ class FederatedState:
       optimizers: Each client's local optimizer state, `[N, ...]`, where the recipe
         keeps it; () otherwise.
       aggregator: What the aggregator remembers; its clients' part is `[N, ...]`.
-      clients: Models and memories that persist, `[N, ...]`; () with a server.
+      clients: Models and memories that persist, `[N, ...]`; with a server whose model
+        not everybody gets, models alone; () where everybody does.
       numbers: Learning rates and the like: traced, so that a sweep compiles once. A
         number for each client is `[N]`.
     """
@@ -140,6 +150,8 @@ class RoundInfo(NamedTuple):
         `invited` and `lost`; empty where nothing can fail.
       contained: Ids of the clients whose uploads were not finite and left out; the
         number of clients stands for nobody. () where the recipe does not contain them.
+      receivers: Number of clients that got the server's new model; () where a round
+        begins with it for everybody, and without a server.
     """
 
     loss: Array
@@ -153,3 +165,4 @@ class RoundInfo(NamedTuple):
     aggregation: dict[str, Array]
     faults: dict[str, Array]
     contained: PyTree = ()
+    receivers: PyTree = ()

@@ -282,7 +282,53 @@ CASES = {
         "tthf", relatives.tthf, {"local_lr": 0.3, "mix_every": 2}, labels=TRIPLES
     ),
     "tthf unequal": Case(
-        "tthf", relatives.tthf, {"local_lr": 0.3}, labels=UNEQUAL, norm=True
+        "tthf",
+        relatives.tthf,
+        {"local_lr": 0.3, "mix_times": 2},
+        labels=UNEQUAL,
+        norm=True,
+    ),
+    "tthf to the sampled": Case(
+        "tthf",
+        relatives.semi_decentralised,
+        {"local_lr": 0.3, "mix_times": 2, "broadcast": "sampled"},
+        labels=TRIPLES,
+        norm=True,
+    ),
+    "afga to the sampled": Case(
+        "afga",
+        partial(relatives.semi_decentralised, server=parts.fedamsgrad),
+        {**ADAPTIVE, "broadcast": "sampled"},
+        {"active": 3},
+    ),
+    "cafga to clusters": Case(
+        "cafga",
+        partial(relatives.semi_decentralised, server=parts.fedamsgrad),
+        {**ADAPTIVE, "broadcast": "clusters"},
+        {"participation": 0.6},
+        UNEQUAL,
+    ),
+    "fedavg to the sampled": Case(
+        "fedavg",
+        partial(relatives.semi_decentralised, topology=np.eye),
+        {"local_lr": 0.3, "broadcast": "sampled"},
+        {"active": 4},
+        norm=True,
+    ),
+    "fedcluster to clusters": Case(
+        "fedcluster",
+        partial(relatives.semi_decentralised, topology=np.eye),
+        {"local_lr": 0.3, "broadcast": "clusters"},
+        {"active": 6, "weighting": "uniform"},
+        TRIPLES,
+        True,
+    ),
+    "fedcluster of afga to the sampled": Case(
+        "fedcluster",
+        partial(relatives.semi_decentralised, server=parts.fedamsgrad),
+        {**ADAPTIVE, "broadcast": "sampled"},
+        {"active": 6, "inner": "afga", "weighting": "uniform"},
+        TRIPLES,
     ),
     "fedamsgrad": Case(
         "fedamsgrad",
@@ -351,6 +397,15 @@ CASES = {
     "dfedavgm unequal": Case(
         "dfedavgm", serverless.dfedavgm, {"local_lr": 0.1}, labels=UNEQUAL
     ),
+    "epidemic": Case("epidemic", serverless.epidemic, {"local_lr": 0.3}, norm=True),
+    "epidemic unequal": Case(
+        "epidemic",
+        serverless.epidemic,
+        {"local_lr": 0.3},
+        {"peers": 3},
+        UNEQUAL,
+        norm=True,
+    ),
     "dadam": Case("dadam", serverless.dadam, {"local_lr": 0.02, "eps": 1e-6}),
     "dadam b3": Case(
         "dadam", serverless.dadam, {"local_lr": 0.02, "eps": 1e-6, "b3": 0.6}
@@ -398,10 +453,11 @@ def run(case: Case):
         np.flatnonzero(np.equal(labels, k)).tolist() for k in sorted(set(labels))
     ]
     problem = BoxStart(*toy.flat(state), np.array(SIZES), clusters)
+    drawn = algorithm.recipe.mixing if case.algorithm == "epidemic" else None
     plans, states, infos = [], [], []
     for _ in range(ROUNDS):
         plan, state, info = advance(state)
-        plans.append(draws_of(plan, data, key))
+        plans.append(draws_of(plan, data, key, drawn))
         states.append(state)
         infos.append(info)
     expected = case.expected(problem, plans, **case.numbers)

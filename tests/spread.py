@@ -68,6 +68,11 @@ CASES = {
     "cafga_adapted": ("cafga_adapted", TWO),
     "hafed": ("hafed", TWO),
     "tthf": ("tthf", {**STEPS, "num_clusters": 2}),
+    "to the sampled": (
+        "tthf",
+        {**STEPS, "num_clusters": 2, "mix_times": 2, "broadcast": "sampled"},
+    ),
+    "epidemic": ("epidemic", STEPS),
     "diloco": ("diloco", STEPS),
     "hafed_active": ("hafed_active", {**TWO, "mix_every": 2}),
     "fedcluster": ("fedcluster", {**STEPS, "participation": 0.5, "num_clusters": 2}),

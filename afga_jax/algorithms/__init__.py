@@ -38,6 +38,7 @@ from afga_jax.algorithms.decentralized import (  # isort: skip
     damsgrad,
     pga,
     dfedavgm,
+    epidemic,
 )
 from afga_jax.algorithms.assemble import FederatedAlgorithm
 from afga_jax.algorithms.compose import compose
@@ -69,6 +70,7 @@ __all__ = [
     "dfedavgm",
     "diloco",
     "dsgd",
+    "epidemic",
     "fedadagrad",
     "fedadam",
     "fedams",

@@ -14,6 +14,7 @@ from afga_jax.algorithms.compression import with_compression
 from afga_jax.algorithms.conditions import with_faults
 from afga_jax.algorithms.options import Options, numbers
 from afga_jax.algorithms.privacy import with_privacy
+from afga_jax.gossip.periods import repeated
 from afga_jax.keys import typed
 from afga_jax.population.sampling import Plan, make_plan
 from afga_jax.recipe import FederatedState, Recipe, RoundInfo
@@ -117,7 +118,10 @@ def assemble(
 def conditioned(recipe: Recipe, options: Options) -> Recipe:
     """The recipe in the hard conditions that were chosen; none is the recipe itself."""
     recipe = with_adversaries(with_faults(recipe, options), options)
-    return with_compression(with_privacy(recipe, options), options)
+    recipe = with_compression(with_privacy(recipe, options), options)
+    if not recipe.mixing.mixes:
+        return recipe
+    return recipe._replace(mixing=repeated(recipe.mixing, options.mix_times))
 
 
 def _traced_numbers(options: Options) -> tuple[str, ...]:

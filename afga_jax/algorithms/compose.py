@@ -1,4 +1,4 @@
-"""From four choices to a recipe: what is common to all algorithms."""
+"""From five choices to a recipe: what is common to all algorithms."""
 
 import warnings
 from collections.abc import Callable
@@ -105,9 +105,12 @@ def compose(
         mix_first=mix_first,
         weighting=options.weighting or weighting,
         cluster_weighting=options.cluster_weighting,
+        broadcast=options.broadcast,
         full_batch=options.full_batch,
     )
     _check_correction(recipe, correction)
+    if recipe.broadcast != "all":
+        _check_broadcast(recipe, correction)
     return recipe
 
 
@@ -226,4 +229,19 @@ def _check_correction(recipe: Recipe, correction: Correction | None) -> None:
         raise ValueError(
             "a correction is given, but without a server there is no common start of "
             "the round that it could refer to: use an algorithm with a server."
+        )
+
+
+def _check_broadcast(recipe: Recipe, correction: Correction | None) -> None:
+    said = f"broadcast = {recipe.broadcast!r}, but "
+    if recipe.server is None:
+        raise ValueError(
+            f"{said}there is no server whose model could be sent: leave it out, or use "
+            "an algorithm with a server."
+        )
+    if correction is not None or recipe.aggregator.personal:
+        raise ValueError(
+            f"{said}the correction or the aggregator measures how far a client has "
+            "moved from the server's model, which not everybody has: take 'all', or "
+            "an algorithm without one, such as 'tthf'."
         )

@@ -22,10 +22,12 @@ def with_compression(recipe: Recipe, options: Options) -> Recipe:
                 "uploads are to be compressed, but without a server nobody uploads: "
                 "compress gossip, or use an algorithm with a server."
             )
+        _check_known(recipe, "uploads are")
         aggregator = with_error_feedback(recipe.aggregator, options.compress_uploads)
         recipe = recipe._replace(aggregator=aggregator)
     if options.compress_gossip is not None:
         _check_mixing(recipe)
+        _check_known(recipe, "gossip is")
         mixing = Compressed(
             recipe.mixing,
             options.compress_gossip,
@@ -34,6 +36,14 @@ def with_compression(recipe: Recipe, options: Options) -> Recipe:
         )
         recipe = recipe._replace(mixing=mixing)
     return recipe
+
+
+def _check_known(recipe: Recipe, what: str) -> None:
+    if recipe.broadcast != "all":
+        raise ValueError(
+            f"{what} to be compressed, as differences to the server's model, but with "
+            f"broadcast = {recipe.broadcast!r} not everybody has it: take 'all'."
+        )
 
 
 def _check_mixing(recipe: Recipe) -> None:

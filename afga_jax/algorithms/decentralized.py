@@ -4,9 +4,12 @@ A round is `local_steps` steps, our choice; the mean of the models is evaluated.
 compute N gradients per step where AFGA computes M.
 """
 
+from typing import Any
+
 from afga_jax.algorithms.compose import compose
 from afga_jax.algorithms.options import Options, option
 from afga_jax.algorithms.registry import algorithm
+from afga_jax.gossip import sequences
 from afga_jax.gossip.periods import PeriodicAverage
 from afga_jax.optimizers import client
 from afga_jax.recipe import Recipe
@@ -75,12 +78,28 @@ def dfedavgm(options: Options) -> Recipe:
     return _serverless(once, optimizer="momentum", keep_optimizer=False)
 
 
-def _serverless(options: Options, **choices) -> Recipe:
+@algorithm(
+    local_lr=0.1,
+    peers=option(
+        None, kind=int, help="s, others that each sends to; None: log₂ of their number."
+    ),
+)
+def epidemic(options: Options) -> Recipe:
+    """Epidemic Learning (EL-Local): each sends to s random others, and all average.
+
+    A client's model and those that it receives count alike, so W is drawn at every step
+    and not symmetric. s is the paper's. Reference: De Vos et al., 2023, Algorithm 1.
+    """
+    drawn = sequences.epidemic(options.clusters(), peers=options.peers)
+    return _serverless(options, topology=drawn)
+
+
+def _serverless(options: Options, topology: Any = "ring", **choices) -> Recipe:
     return compose(
         options,
         compute="everyone",
         upload="everyone",
-        topology="ring",
+        topology=topology,
         server=None,
         **choices,
     )

@@ -122,6 +122,7 @@ class Options:
         of the step, or `per_round` over those of the round.
       mixing_order: `after` the step, W(x + step), or `before`, Wx + step.
       mix_every: q: clients mix only after every q-th local step.
+      mix_times: Q: they then mix so many times in a row, by W^Q.
       local_optimizer: `sgd`, `momentum`, `adam`, an optax transformation, or a function
         from the learning rate to one.
       local_lr: η_l, the clients' learning rate.
@@ -152,6 +153,9 @@ class Options:
       weighting: How uploads are weighted: `uniform` or by data `size`.
       cluster_weighting: How clusters are weighted: `uniform` or by number of clients,
         `size`.
+      broadcast: Who gets the server's new model: `all`; the `sampled`, those that
+        uploaded, while the others go on with their own; or all in the `clusters` that
+        an upload came from.
       full_batch: Whether a local step sees the client's whole data.
       faults: Which clients, links and uploads fail, `afga_jax.Faults`; None: nothing
         does.
@@ -172,6 +176,7 @@ class Options:
     adapted: str | None = _one_of(None, "per_step", "per_round")
     mixing_order: str | None = _one_of(None, "after", "before")
     mix_every: int = _whole(1)
+    mix_times: int = _whole(1)
     local_optimizer: Any = None
     local_lr: float = _number(0.1, per_client=True, at_least=0)
     momentum: float = _number(0.5, per_client=True, at_least=0, below=1)
@@ -194,6 +199,7 @@ class Options:
     b2: float = _number(0.99, at_least=0, below=1)
     weighting: str | None = _one_of(None, "uniform", "size")
     cluster_weighting: str = _one_of("uniform", "uniform", "size")
+    broadcast: str = _one_of("all", "all", "sampled", "clusters")
     full_batch: bool = field(default=False, metadata={"kind": bool})
     faults: Faults | None = None
 

@@ -23,7 +23,14 @@ CHOICES: tuple[dict[str, Any], ...] = (
 )
 
 # Options that are the server's, whatever it is.
-_SERVERS = ("aggregator", "compress_uploads", "contain", "dp_clip", "dp_noise")
+_SERVERS = (
+    "aggregator",
+    "broadcast",
+    "compress_uploads",
+    "contain",
+    "dp_clip",
+    "dp_noise",
+)
 _ARGUMENTS = {
     "task": "The loss to minimise.",
     "num_clients": "N, the number of clients; None: that of the data.",

@@ -152,7 +152,7 @@ class Mixing(ABC):
         """The clusters as grids that wrap around, where mixing is a mean of shifts.
 
         Args:
-          mixes: Whether clients mix after each local step, `[steps]`.
+          mixes: How often clients mix after each local step, `[steps]`.
         """
         return None
 

@@ -131,7 +131,7 @@ class Kernel(ABC):
 
         Args:
           clustering: Clusters that all mix by this kernel.
-          mixes: Whether clients mix after each local step, `[steps]`.
+          mixes: How often clients mix after each local step, `[steps]`.
         """
         return None
 

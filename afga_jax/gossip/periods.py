@@ -1,5 +1,7 @@
-"""Mixing at some of the steps: every q-th, or with exact averages in between."""
+"""How often clients mix: at every q-th step, several times, or exactly in between."""
 
+import functools
+import operator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,8 +23,18 @@ from afga_jax.population.sampling import Plan
 from afga_jax.typing import Array
 
 
+class _AsOften(Around):
+    """Another mixing at other steps or more often: clients reach the same others."""
+
+    def neighbourhood(self, clients):
+        return self.mixing.neighbourhood(clients)
+
+    def involved(self, plan, cycle, clients):
+        return self.mixing.involved(plan, cycle, clients)
+
+
 @dataclass(frozen=True)
-class Every(Around):
+class Every(_AsOften):
     """Mix only after every q-th local step of a cycle (HA-Fed, Appendix F.3).
 
     Attributes:
@@ -38,17 +50,14 @@ class Every(Around):
     def over(self, links, plan, step, cycle=0):
         return self._if_due(self.mixing.over(links, plan, step, cycle), step)
 
-    def _if_due(self, operator: Operator, step: Array | int) -> Operator:
-        return either(self.is_due(step), operator, identity(operator))
+    def _if_due(self, mix: Operator, step: Array | int) -> Operator:
+        return either(self.is_due(step), mix, identity(mix))
 
     def is_due(self, step):
         return (step + 1) % self.period == 0
 
     def contraction(self, link_failure=0.0, every=1):
         return self.mixing.contraction(link_failure, every * self.period)
-
-    def neighbourhood(self, clients):
-        return self.mixing.neighbourhood(clients)
 
     def messages(self, participants):
         inner = self.mixing.messages(participants)
@@ -61,10 +70,7 @@ class Every(Around):
 
     def grid(self, mixes):
         due = np.arange(1, len(mixes) + 1) % self.period == 0
-        return self.mixing.grid(mixes & due)
-
-    def involved(self, plan, cycle, clients):
-        return self.mixing.involved(plan, cycle, clients)
+        return self.mixing.grid(mixes * due)
 
     def sparse(self, plan, step, cycle, ids):
         if (step + 1) % self.period:
@@ -73,6 +79,76 @@ class Every(Around):
 
     def matrix_entries(self, num_rows):
         return self.mixing.matrix_entries(num_rows)
+
+
+@dataclass(frozen=True)
+class Repeated(_AsOften):
+    """Mix several times after a step, by the same matrix: W^Q in place of W.
+
+    Links that fail at a step are down for all its mixings.
+
+    Attributes:
+      mixing: Who mixes with whom.
+      times: Q.
+    """
+
+    times: int
+
+    @property
+    def linear(self):
+        return self.mixing.linear
+
+    def is_due(self, step):
+        return self.mixing.is_due(step)
+
+    def at(self, plan, step, cycle=0):
+        once = self.mixing.at(plan, step, cycle)
+
+        def apply(tree, mesh=None):
+            for _ in range(self.times):
+                tree = once.apply(tree, mesh)
+            return tree
+
+        return Operator(
+            apply, lambda: jnp.linalg.matrix_power(once.matrix(), self.times)
+        )
+
+    def spectral_gap(self):
+        contraction = self.contraction()
+        return None if contraction is None else contraction.rho
+
+    def contraction(self, link_failure=0.0, every=1):
+        """ρ^Q where W is the same at every step, otherwise it is not known."""
+        once = self.mixing.contraction(link_failure, every)
+        if once is None or link_failure or self.degrees() is None:
+            return None
+        return once._replace(rho=once.rho**self.times)
+
+    def messages(self, participants):
+        once = self.mixing.messages(participants)
+
+        def at(round, step, plan):
+            return Traffic(*(self.times * x for x in once.at(round, step, plan)))
+
+        return once._replace(at=at)
+
+    def grid(self, mixes):
+        return self.mixing.grid(self.times * mixes)
+
+    def sparse(self, plan, step, cycle, ids):
+        return self._power(self.mixing.sparse(plan, step, cycle, ids))
+
+    def sparse_steps(self, plan, steps, cycle, ids):
+        once = self.mixing.sparse_steps(plan, steps, cycle, ids)
+        return [self._power(matrix) for matrix in once]
+
+    def matrix_entries(self, num_rows):
+        return self.times * self.mixing.matrix_entries(num_rows)
+
+    def _power(self, matrix):
+        if matrix is None:
+            return None
+        return functools.reduce(operator.matmul, [matrix] * self.times)
 
 
 @dataclass(frozen=True)
@@ -177,3 +253,20 @@ def every(mixing: Any, period: int, local_steps: int) -> Mixing:
     if not isinstance(mixing, Mixing):
         mixing = _FromMethods(mixing.rows, mixing.at, mixing.spectral_gap)
     return mixing if period == 1 else Every(mixing, period)
+
+
+def repeated(mixing: Mixing, times: int) -> Mixing:
+    """Each mixing `times` times in a row.
+
+    Args:
+      mixing: Who mixes with whom, and what goes wrong with it.
+      times: Q.
+    """
+    if times == 1:
+        return mixing
+    if mixing.remembers:
+        raise ValueError(
+            f"mix_times = {times}, but compressed gossip follows each model by one "
+            "message per step: leave mix_times out, or compress_gossip."
+        )
+    return Repeated(mixing, times)

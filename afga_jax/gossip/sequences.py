@@ -24,6 +24,7 @@ from afga_jax.gossip.mixing import RandomMixing, WithinClusters
 from afga_jax.gossip.operators import Operator, by_blocks
 from afga_jax.mesh import blocks_of
 from afga_jax.population.clustering import Clustering
+from afga_jax.population.sampling import draw_distinct
 
 # Random graphs from which ρ is estimated.
 _DRAWS = 64
@@ -243,26 +244,27 @@ def matchings(clustering: Clustering) -> Matchings:
 
 @dataclass(frozen=True, eq=False)
 class RandomGraphs(RandomMixing):
-    """A random symmetric matrix of each cluster at every step.
+    """A random matrix of each cluster at every step.
 
     Attributes:
       clustering: Who belongs together.
+      symmetric: Whether W = Wᵀ.
     """
 
     clustering: Clustering
+    symmetric: bool = True
 
     def contraction(self, link_failure=0.0, every=1):
         """From the same draws every time; ρ is a little above what more would give."""
         labels = self.clustering.labels()
         together = labels[:, None] == labels[None]
         average = together / together.sum(1)
-        draw = jax.jit(self.matrix_at)
+        apart, draw = np.eye(len(labels)) - average, jax.jit(self.matrix_at)
         squared = np.zeros(together.shape)
         for key in jax.random.split(jax.random.key(0), _DRAWS):
             matrix = np.asarray(draw(key), np.float64)
-            squared += topology.mean_square(matrix, link_failure) / _DRAWS
-        rho = math.sqrt(np.linalg.norm(squared - average, 2))
-        return Contraction(rho, every)
+            squared += topology.mean_square(matrix, link_failure, apart) / _DRAWS
+        return Contraction(math.sqrt(np.linalg.norm(squared, 2)), every)
 
 
 def erdos_renyi(clustering: Clustering, *, density: float | None = None) -> Mixing:
@@ -289,6 +291,51 @@ def erdos_renyi(clustering: Clustering, *, density: float | None = None) -> Mixi
         return weights + jnp.diag(1 - weights.sum(1))
 
     return RandomGraphs(matrix_at, clustering)
+
+
+def epidemic(clustering: Clustering, *, peers: int | None = None) -> Mixing:
+    """Each client sends to random others, and averages what it receives with its own.
+
+    How many a client hears is left to chance, so W's rows sum to one and its columns do
+    not: the mean of all models moves, though not in expectation.
+
+    Args:
+      clustering: Clients send within their cluster only.
+      peers: s, to how many each sends, or to all where its cluster has no more; None:
+        ⌈log₂ n⌉ of the largest cluster.
+
+    Reference: De Vos et al., Epidemic learning: boosting decentralized learning with
+    randomized communication, 2023; its variant EL-Local.
+    """
+    largest, num_clients = int(clustering.sizes.max()), clustering.num_clients
+    most = max(largest - 1, 1)
+    if peers is None:
+        peers = min(max(math.ceil(math.log2(largest)), 1), most)
+    checks.integer("peers", peers, at_most=most)
+    labels, table = clustering.labels(), clustering.table()
+    others = clustering.sizes[labels].astype(np.int32) - 1
+    place = (table[labels] == np.arange(num_clients)[:, None]).argmax(1)
+
+    def matrix_at(key):
+        def sends_to(client):
+            count = jnp.asarray(others)[client]
+            drawn = draw_distinct(
+                jax.random.fold_in(key, client),
+                count,
+                jnp.minimum(peers, count),
+                peers,
+                table.shape[1],
+            )
+            drawn += drawn >= jnp.asarray(place)[client]  # not to itself
+            members = jnp.asarray(table, jnp.int32)[jnp.asarray(labels)[client]]
+            return members.at[drawn].get(mode="fill", fill_value=num_clients)
+
+        clients = jnp.arange(num_clients)
+        to = jax.vmap(sends_to)(clients)
+        heard = jnp.eye(num_clients).at[to, clients[:, None]].set(1, mode="drop")
+        return heard / heard.sum(1, keepdims=True)
+
+    return RandomGraphs(matrix_at, clustering, symmetric=False)
 
 
 def periodic(
@@ -384,4 +431,5 @@ SEQUENCES: dict[str, Callable[[Clustering], Mixing]] = {
     "base_graph": base_graph,
     "matchings": matchings,
     "erdos_renyi": erdos_renyi,
+    "epidemic": epidemic,
 }

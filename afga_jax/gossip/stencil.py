@@ -38,7 +38,7 @@ def wrapped_grid(
     offsets: tuple[tuple[int, ...], ...],
     mixes: np.ndarray,
 ) -> WrappedGrid | None:
-    """A grid on which clients mix after the steps that `mixes` says, `[steps]`.
+    """A grid on which clients mix after each step as often as `mixes` says, `[steps]`.
 
     Returns:
       None where a `Stencil` would need too large a table.

@@ -78,7 +78,7 @@ def mean_square(
     """E[WXW] over links that fail; see `mean_square_gap`.
 
     Args:
-      matrix: W, symmetric, `[n, n]`.
+      matrix: W, symmetric, `[n, n]`; without failures any, and it is E[WᵀXW].
       link_failure: f.
       inner: X, `[n, n]`; None: the identity.
     """
@@ -88,7 +88,7 @@ def mean_square(
     mean += np.diag(1 - mean.sum(1))
     apart = np.add.outer(inner.diagonal(), inner.diagonal()) - 2 * inner
     spread = link_failure * (1 - link_failure) * links**2 * apart
-    return mean @ inner @ mean + np.diag(spread.sum(1)) - spread
+    return mean.T @ inner @ mean + np.diag(spread.sum(1)) - spread
 
 
 def ring(n: int) -> np.ndarray:

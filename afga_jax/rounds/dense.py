@@ -15,7 +15,7 @@ from jax.flatten_util import ravel_pytree
 from afga_jax import trees
 from afga_jax.gossip.base import positions
 from afga_jax.recipe import FederatedState, Memory, Model, RoundInfo
-from afga_jax.rounds import client_step, needed, server_step
+from afga_jax.rounds import broadcast, client_step, needed, server_step
 from afga_jax.rounds.cycle import Cycle
 from afga_jax.typing import Array, PyTree
 
@@ -43,10 +43,12 @@ def run_cycle(cycle: Cycle) -> tuple[FederatedState, RoundInfo]:
     else:
         optimizers = _kept(cycle, holders, memories)
         uploads = server_step.uploads(cycle, holders, (models, memories))
-        (models, memories), ids, weights = uploads
-        deltas = _deltas(state, models, ids < num_clients)
+        (uploaded, memories), ids, weights = uploads
+        deltas = _deltas(state, uploaded, ids < num_clients)
         state, diagnostics = server_step.apply(cycle, ids, weights, deltas, memories)
         state = dataclasses.replace(state, optimizers=optimizers)
+        state, sent = broadcast.keep_models(cycle, state, holders, models)
+        diagnostics |= sent
         diagnostics |= server_step.idle_uploads(
             cycle, needed.reached(recipe, plan, number)
         )
@@ -74,16 +76,18 @@ def _local_step(cycle: Cycle, holders: Array | None, carry, inputs):
 def _begin(cycle: Cycle, holders: Array | None, size: int) -> tuple[Model, Memory]:
     """Models and memories at the start of a cycle, one row for each that holds one."""
     recipe, state = cycle.recipe, cycle.state
-    serverless = recipe.server is None
-    own = state.clients if serverless else (state.controls, state.optimizers)
+    own = (state.clients, state.controls, state.optimizers)
     if holders is not None:
         own = cycle.rows_at(own, holders)
-    if serverless:
-        return client_step.resumed(recipe, *own)
-    controls, optimizers = own
-    return client_step.fresh(
+    clients, controls, optimizers = own
+    if recipe.server is None:
+        return client_step.resumed(recipe, *clients)
+    models, memories = client_step.fresh(
         recipe, state.params, state.stats, controls, optimizers, size
     )
+    if recipe.models_persist:
+        models = clients[0]._replace(shared=models.shared)
+    return models, memories
 
 
 def _kept(cycle: Cycle, holders: Array | None, memories: Memory) -> PyTree:
@@ -94,7 +98,7 @@ def _kept(cycle: Cycle, holders: Array | None, memories: Memory) -> PyTree:
 
 
 def _deltas(state: FederatedState, models: Model, real: Array) -> Array:
-    """What was added to each model since the cycle began, `[models, d]`."""
+    """How far each model is from the server's, `[models, d]`."""
     start = ravel_pytree((state.params, state.stats))[0]
     ends = jax.vmap(lambda model: ravel_pytree((model.params, model.stats))[0])(models)
     # Padding took somebody's model, and that one's NaN is its own.

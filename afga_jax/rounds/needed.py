@@ -34,13 +34,14 @@ def mask(
         makes the client's gradients before it matter.
 
     Returns:
-      None where everything does: without a server, where optimizers keep their state
+      None where everything does: where models persist or optimizers keep their state
       for later rounds, where nobody mixes and all who compute upload, or where gossip
       is not linear.
     """
     num_clients, part = recipe.clustering.num_clients, plan.cycle(cycle)
     alone = not recipe.mixing.mixes
-    if recipe.server is None or recipe.keep_optimizer or not recipe.mixing.linear:
+    kept = recipe.models_persist or recipe.keep_optimizer
+    if kept or not recipe.mixing.linear:
         return None
     if alone and part.all_upload(num_clients):
         return None
@@ -85,9 +86,11 @@ def reached(recipe: Recipe, plan: Plan, cycle: Array | int = 0) -> Array | None:
       cycle: Number of the cycle in the round.
 
     Returns:
-      None where all uploads have one: where all that hold a model compute, so that
-      every part, of whomever, is of a gradient's.
+      None where all uploads have one: where models persist, or all that hold one
+      compute, so that every part, of whomever, is of a gradient's.
     """
+    if recipe.models_persist:
+        return None
     num_clients, part = recipe.clustering.num_clients, plan.cycle(cycle)
     active, count = part.flat_active(num_clients)
     holders = recipe.mixing.rows(plan, cycle)

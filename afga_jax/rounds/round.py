@@ -1,10 +1,13 @@
 """The heart: one round of federated learning, the same for every algorithm.
 
-An algorithm is a `Recipe` of four choices: who takes part, how a client steps, who
-mixes with whom, and how the server steps. The round reads them:
+An algorithm is a `Recipe` of five choices: who takes part, how a client steps, who
+mixes with whom, how the server steps, and who gets its model. The round reads them:
 
     plan → everybody starts from x_r → local steps (gradient, correct, step, gossip)
          → aggregated delta Δ of the uploading clients → server step on −Δ → x_{r+1}
+
+Where the server's model goes to some only, the others start from their own
+(`rounds.broadcast`).
 
 Two engines run the local steps: `dense` keeps everybody's model as one pytree with a
 leading axis of clients, `span` keeps only increments and needs a schedule.
@@ -42,6 +45,9 @@ def init_state(
     start = fresh(recipe, params, stats, (), optimizers, num_clients)
     aggregator = recipe.aggregator.init(ravel_pytree(params)[0])
     rows = trees.repeat(aggregator.clients, num_clients)
+    clients: PyTree = start if serverless else ()
+    if recipe.models_persist and not serverless:
+        clients = (start[0]._replace(shared=()), ())
     return FederatedState(
         round=jnp.zeros((), jnp.int32),
         params=params,
@@ -51,7 +57,7 @@ def init_state(
         controls=trees.repeat(control, num_clients),
         optimizers=() if serverless else optimizers,
         aggregator=aggregator._replace(clients=rows),
-        clients=start if serverless else (),
+        clients=clients,
         numbers=numbers,
     )
 
@@ -121,6 +127,7 @@ def _over_cycles(infos: RoundInfo) -> RoundInfo:
         idle_uploads=infos.idle_uploads.sum(),
         aggregation=jax.tree.map(lambda x: x.mean(0), infos.aggregation),
         contained=infos.contained,
+        receivers=jax.tree.map(lambda x: x.sum(0), infos.receivers),
         faults=jax.tree.map(lambda x: x.sum(0), infos.faults),
     )
 

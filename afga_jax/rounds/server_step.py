@@ -27,10 +27,10 @@ def apply(
     the server's optimizer. Where nobody uploads, the server keeps what it has.
 
     Args:
-      cycle: Where we are; the `params` of its state are where everybody started.
+      cycle: Where we are; the `params` of its state are the server's model.
       ids: Ids of the clients that upload, `[uploads]`; the number of clients is nobody.
       weights: Weights of the uploads in the mean, `[uploads]`; nobody's is zero.
-      deltas: The delta of each uploaded model since the start, `[uploads, d]`:
+      deltas: The delta of each uploaded model to the server's, `[uploads, d]`:
         parameters and statistics as one vector, zero for nobody. A loop over one array
         compiles many times as fast as one over each of a model's.
       memories: What the uploading clients remember, `[uploads, ...]`.

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from afga_jax import checks
 from afga_jax import mesh as meshes
-from afga_jax.algorithms import ALGORITHMS, Options, lookup
-from afga_jax.algorithms.registry import own_options, owners_of
+from afga_jax.algorithms import ALGORITHMS, lookup
+from afga_jax.algorithms.registry import own_options
 from afga_jax.data.own import BUILT_IN, OWN_DATASETS
 from afga_jax.data.partition import SCHEMES
 from afga_jax.gossip.kernels import KERNELS
@@ -28,15 +28,13 @@ from afga_jax.optimizers.client import LOCAL_OPTIMIZERS
 from afga_jax.optimizers.compressors import COMPRESSORS
 from afga_jax.rounds.execution import ENGINES
 from afga_jax.runs import plugins
-from afga_jax.runs.fields import Field, bounds_of, checked, kind_of
+from afga_jax.runs.fields import Field, checked, described, described_own
 from afga_jax.runs.trackers import TRACKERS
 
 GROUPS = (
     *("algorithm", "data", "model", "participation"),
     *("topology", "optimisation", "conditions", "run"),
 )
-
-_OPTIONS = {field.name: field for field in dataclasses.fields(Options)}
 
 # Looked at, not copied: a plugin may add names.
 DATASETS: Mapping[str, Any] = collections.ChainMap(
@@ -164,6 +162,7 @@ class Config:
     resample: bool | None = _participation("New clients at every step.")
     weighting: str | None = _participation("Of uploads.")
     cluster_weighting: str | None = _participation("Of clusters.")
+    broadcast: str | None = _participation("Who gets the server's new model.")
 
     topology: str | None = _topology(
         "Who mixes with whom.",
@@ -184,6 +183,7 @@ class Config:
     adapted: str | None = _topology("Mix among the active only.")
     mixing_order: str | None = _topology("Mix after or before the step.")
     mix_every: int | None = _topology("q: mix after every q-th step.")
+    mix_times: int | None = _topology("Q: mix so many times in a row.")
 
     local_steps: int = _optimisation("Local steps per round.")
     batch_size: int = _optimisation("Samples per step.")
@@ -459,43 +459,13 @@ def differences(first: Config, second: Config) -> dict[str, tuple[Any, Any]]:
 def _fixed() -> dict[str, Field]:
     """The fields of every run, whatever algorithms there are."""
     settings = [field for field in dataclasses.fields(Config) if field.metadata]
-    return {field.name: _describe(field) for field in settings}
+    return {field.name: described(field) for field in settings}
 
 
 def _own_fields() -> list[Field]:
     """Fields of the algorithms' own options, those that a flag can set."""
     return [
-        _describe_own(name, known)
+        described_own(name, known)
         for name, known in own_options().items()
         if known.metadata["kind"] is not None and name not in _fixed()
     ]
-
-
-def _describe(field: dataclasses.Field) -> Field:
-    """Reads a dataclass's field; it is an option of the algorithms by its name."""
-    about, kind = dict(field.metadata), kind_of(field.type)
-    if field.name in _OPTIONS:
-        own = dict(_OPTIONS[field.name].metadata)
-        own.pop("kind", None)
-        about = {"option": True, **own, **about}
-    known = {name: value for name, value in about.items() if name in Field._fields}
-    return Field(
-        field.name, kind, field.default, bounds=bounds_of(kind, about), **known
-    )
-
-
-def _describe_own(name: str, declared: dataclasses.Field) -> Field:
-    """Reads an algorithm's own option; its help says whose it is."""
-    about, owners = declared.metadata, owners_of(name)
-    defaults = [ALGORITHMS[owner].own[name].default for owner in owners]
-    return Field(
-        name,
-        about["kind"],
-        None,
-        group="algorithm",
-        help=f"{', '.join(owners)}: {about['help'] or 'an option of its own.'}",
-        bounds=bounds_of(about["kind"], about),
-        choices=ALGORITHMS if about["algorithm"] else about.get("choices", ()),
-        option=True,
-        usual=defaults[0] if all(each == defaults[0] for each in defaults) else None,
-    )

@@ -1,12 +1,17 @@
 """A field of a configuration: what is known of it, and whether a value may be its."""
 
+import dataclasses
 import numbers
 import types
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, get_args, get_origin
 
 from afga_jax import checks
+from afga_jax.algorithms import ALGORITHMS, Options
 from afga_jax.algorithms.options import BOUNDS
+from afga_jax.algorithms.registry import owners_of
+
+_OPTIONS = {field.name: field for field in dataclasses.fields(Options)}
 
 _SIGNS = {"above": ">", "at_least": ">=", "below": "<", "at_most": "<="}
 
@@ -49,11 +54,33 @@ class Field(NamedTuple):
         return " and ".join(bounds)
 
 
-def bounds_of(kind: type, about: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Bounds of a field; whole numbers are at least 1 unless it is said otherwise."""
-    bounds = {name: about[name] for name in BOUNDS if name in about}
-    return types.MappingProxyType(
-        {"at_least": 1, **bounds} if kind in (int, tuple) else bounds
+def described(field: dataclasses.Field) -> Field:
+    """Reads a dataclass's field; it is an option of the algorithms by its name."""
+    about, kind = dict(field.metadata), kind_of(field.type)
+    if field.name in _OPTIONS:
+        own = dict(_OPTIONS[field.name].metadata)
+        own.pop("kind", None)
+        about = {"option": True, **own, **about}
+    known = {name: value for name, value in about.items() if name in Field._fields}
+    return Field(
+        field.name, kind, field.default, bounds=_bounds_of(kind, about), **known
+    )
+
+
+def described_own(name: str, declared: dataclasses.Field) -> Field:
+    """Reads an algorithm's own option; its help says whose it is."""
+    about, owners = declared.metadata, owners_of(name)
+    defaults = [ALGORITHMS[owner].own[name].default for owner in owners]
+    return Field(
+        name,
+        about["kind"],
+        None,
+        group="algorithm",
+        help=f"{', '.join(owners)}: {about['help'] or 'an option of its own.'}",
+        bounds=_bounds_of(about["kind"], about),
+        choices=ALGORITHMS if about["algorithm"] else about.get("choices", ()),
+        option=True,
+        usual=defaults[0] if all(each == defaults[0] for each in defaults) else None,
     )
 
 
@@ -110,3 +137,11 @@ def _text(field: Field, value: Any, by_name: bool) -> str:
     if field.choices and by_name:
         checks.choice(field.name, value, field.choices)
     return value
+
+
+def _bounds_of(kind: type, about: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Bounds of a field; whole numbers are at least 1 unless it is said otherwise."""
+    bounds = {name: about[name] for name in BOUNDS if name in about}
+    return types.MappingProxyType(
+        {"at_least": 1, **bounds} if kind in (int, tuple) else bounds
+    )

@@ -3,7 +3,7 @@
 Models are flat vectors, as in the papers.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +18,8 @@ class Draws(NamedTuple):
       upload: Ids of the clients that upload.
       inputs: Each client's batch at each step, `[steps, clients, samples, features]`.
       targets: The classes of these samples, `[steps, clients, samples]`.
+      peers: To whom each client sends its model after each step, where that is drawn,
+        `[steps][clients]`; () otherwise.
     """
 
     cluster: int
@@ -25,6 +27,7 @@ class Draws(NamedTuple):
     upload: set[int]
     inputs: np.ndarray
     targets: np.ndarray
+    peers: Sequence[list[set[int]]] = ()
 
     @property
     def steps(self) -> int:

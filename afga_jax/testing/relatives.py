@@ -1,7 +1,8 @@
 """Relatives with a server, in plain NumPy, line by line; see `afga_jax.testing.boxes`.
 
 FedNova, whose clients take different numbers of steps; SlowMo and DiLoCo, with one
-optimizer inside and one outside; TT-HF, whose clusters gossip. FedAvgM is
+optimizer inside and one outside; TT-HF, whose clusters gossip, and what becomes of it
+where the server's model does not go to everybody. FedAvgM is
 `boxes.fedopt` with the server `parts.heavy_ball`.
 """
 
@@ -15,6 +16,7 @@ from afga_jax.testing.parts import (
     Origins,
     Rounds,
     adamw,
+    average,
     momentum,
     nesterov,
     ring,
@@ -202,6 +204,68 @@ def tthf(
         s = weights @ stats
         needed = origins.among(losses, draws.upload)
         yield BoxResult(x, s, losses, len(draws.upload), needed)
+
+
+def semi_decentralised(
+    problem: BoxStart,
+    rounds: Rounds,
+    *,
+    local_lr,
+    server_lr=1.0,
+    server: Callable = average,
+    topology: Callable[[int], np.ndarray] = ring,
+    mix_times=1,
+    broadcast="sampled",
+) -> Iterator[BoxResult]:
+    """The server's model goes to some, the others keep theirs from round to round.
+
+        x_i ← x_i − ηg_i for those that compute, x_i ← Σ_j (W^Q)_ij x_j, at every step
+        x ← x + η_s·server(Δ), Δ the mean over the sampled of x_i − x
+        x_i ← x for the sampled (S2S), or for all (S2A)
+
+    Rodio, Neglia, Chen and Larsson, "A Unified Convergence Analysis for
+    Semi-Decentralized Learning: Sampled-to-Sampled vs. Sampled-to-All Communication",
+    2025, where everybody computes and x is the mean of the sampled models.
+
+    Args:
+      problem: Where the run starts.
+      rounds: The draws of each round's cycles; who uploads is who was sampled.
+      local_lr: η.
+      server_lr: η_s.
+      server: The server's optimizer.
+      topology: From a number of clients to W, in each cluster.
+      mix_times: Q.
+      broadcast: `sampled`, `clusters` (those of the sampled) or `all`.
+    """
+    x, s, everybody = problem.params, problem.stats, range(problem.num_clients)
+    models, stats = np.array([x for _ in everybody]), np.array([s for _ in everybody])
+    server = server()
+    for cycles in rounds:
+        losses: list[float] = []
+        uploads = 0
+        for draws in cycles:
+            clusters = problem.clusters if len(cycles) == 1 else []
+            clusters = clusters or [problem.clusters[draws.cluster]]
+            matrix = within(problem.num_clients, clusters, topology)
+            for t, active in enumerate(draws.active):
+                for i in sorted(active):
+                    loss, g, stats[i] = draws.gradient(t, i, models[i], stats[i])
+                    models[i] -= local_lr * g
+                    losses.append(loss)
+                for _ in range(mix_times):
+                    models, stats = matrix @ models, matrix @ stats
+            weights = upload_weights(problem, draws.upload)
+            x = x + server_lr * server(weights @ (models - x))
+            s = weights @ stats
+            heard = [k for k in problem.clusters if draws.upload & set(k)]
+            gets = {
+                "all": set(everybody),
+                "clusters": {i for cluster in heard for i in cluster},
+                "sampled": draws.upload,
+            }[broadcast]
+            models[sorted(gets)], stats[sorted(gets)] = x, s
+            uploads += len(draws.upload)
+        yield BoxResult(x, s, losses, uploads)
 
 
 def _steps(x, s, draws, client, step: Callable, losses: list):

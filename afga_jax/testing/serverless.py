@@ -153,6 +153,35 @@ def dfedavgm(
         yield BoxResult(models.mean(0), stats.mean(0), losses, 0)
 
 
+def epidemic(problem: BoxStart, rounds: Rounds, *, local_lr) -> Iterator[BoxResult]:
+    """Epidemic Learning, EL-Local: steps between which models go to random others.
+
+        x_i ← x_i − ηg_i, sent to s others; x_i ← (x_i + Σ_{j ∈ R_i} x_j)/(|R_i| + 1)
+
+    with R_i those from whom i received. De Vos et al., "Epidemic Learning: Boosting
+    Decentralized Learning with Randomized Communication", 2023, Algorithm 1. To whom
+    each sends is drawn (`Draws.peers`).
+    """
+    everybody = range(problem.num_clients)
+    models = [problem.params for _ in everybody]
+    stats = [problem.stats for _ in everybody]
+    for (draws,) in rounds:
+        losses: list[float] = []
+        for t, sends in enumerate(draws.peers):
+            received = []
+            for i in everybody:
+                loss, g, s = draws.gradient(t, i, models[i], stats[i])
+                received.append([(models[i] - local_lr * g, s)])
+                losses.append(loss)
+            own = [mail[0] for mail in received]
+            for i in everybody:
+                for j in sends[i]:
+                    received[j].append(own[i])
+            models = [np.mean([x for x, _ in mail], 0) for mail in received]
+            stats = [np.mean([s for _, s in mail], 0) for mail in received]
+        yield BoxResult(np.mean(models, 0), np.mean(stats, 0), losses, 0)
+
+
 def _gradients(problem, models, draws, step, losses) -> np.ndarray:
     rows = []
     for i, x in enumerate(models):

@@ -84,12 +84,14 @@ def inspect_round(
 def _without_server(
     recipe: Recipe, task: Task, key: Array, state: FederatedState
 ) -> FederatedState:
-    """Everybody holds the server's model, and what is its own."""
+    """Everybody holds the model that its round starts from, and what is its own."""
     if recipe.server is None:
         return state
     given = task._replace(init=lambda key: (state.params, state.stats))
     start = init_state(recipe._replace(server=None), given, key, state.numbers)
     models, memories = start.clients
+    if recipe.models_persist:
+        models = state.clients[0]._replace(shared=models.shared)
     memories = memories._replace(control=state.controls)
     if recipe.keep_optimizer:
         memories = memories._replace(optimizer=state.optimizers)

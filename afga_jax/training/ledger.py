@@ -5,6 +5,8 @@ Counted from the recipe, so an algorithm of your own has a ledger too:
 - The server sends x_r to the clients that upload, who pass it on to the others that
   hold a model over local links (AFGA, Algorithm 1, line 4): the *broadcast*, counted
   apart. Without mixing there are no local links, and the server serves all of them.
+- Where only some get its model (`broadcast`), it is sent when it is new: to those that
+  uploaded, and with `clusters` passed on in the same way.
 - A mixing step sends one message for each weight Wᵢⱼ ≠ 0, i ≠ j: the model, its
   BatchNorm statistics, and what the local optimizer shares (D-AMSGrad's ũ).
 - An aggregator may say that uploads are smaller than the parameters, a mixing that
@@ -41,6 +43,7 @@ from afga_jax.gossip.messages import StepMessages, Traffic
 from afga_jax.population.faults import planned
 from afga_jax.population.sampling import Participants, Plan, make_plan
 from afga_jax.recipe import FederatedState, Model, Recipe, RoundInfo
+from afga_jax.rounds.broadcast import receivers
 from afga_jax.training.memory import bytes_of
 from afga_jax.typing import PyTree
 
@@ -95,8 +98,8 @@ class Costs:
         """What one round sends and how long that takes.
 
         Args:
-          info: The round's diagnostics, on the host; its `uploads` and `faults` are
-            read.
+          info: The round's diagnostics, on the host; its `uploads`, `faults` and
+            `receivers` are read.
           round: Number of the round, from 0.
           plan: The round's plan; only if `needs_plan`.
         """
@@ -107,9 +110,12 @@ class Costs:
             )
         uploads = int(info.uploads) if self._start.served else 0
         toll = {name: int(count) for name, count in info.faults.items()}
-        downloads, passed_on = self._start.sent(
-            toll.get("invited", uploads), toll.get("away", 0), self.links.broadcast
-        )
+        if self._start.broadcast == "all":
+            invited = toll.get("invited", uploads)
+            holders = int(self._start.holders.sum()) - toll.get("away", 0)
+        else:
+            invited, holders = uploads, int(info.receivers)
+        downloads, passed_on = self._start.sent(invited, holders, self.links.broadcast)
         uploads += toll.get("lost", 0) if self._start.served else 0
         steps = [
             self._gossip.at(round, t, plan) for t in range(self._participants.steps)
@@ -126,7 +132,7 @@ class Costs:
         """
         gossip = mixing.messages(self._participants)
         holders = mixing.holders(self._participants)
-        start = self._start._replace(holders=holders, relayed=mixing.mixes)
+        start = self._start._replace(holders=holders, mixes=mixing.mixes)
         return dataclasses.replace(
             self, needs_plan=gossip.needs_plan, _start=start, _gossip=gossip
         )
@@ -167,11 +173,10 @@ def timeline(
     Returns:
       Sums since the round's beginning. For each cycle there is one for the moment when
       x_r has arrived, one after each local step and its mixing, and one for the moment
-      when the uploads have arrived.
+      when the uploads have arrived and those that alone get the new model have it.
     """
     participants, start = _participants(algorithm), costs._start
-    uploads = downloads = broadcasts = gossip = serial = 0
-    entries = []
+    moments = []  # what each adds, in the order of `Costs._spent`
     for cycle in range(len(plan.clusters)):
         own = slice(cycle, cycle + 1)
         fields = ("clusters", "sizes", "members", "uploads")
@@ -181,26 +186,20 @@ def timeline(
             clusters=plan.clusters[own],
             cycles=jax.tree.map(lambda x: x[own], plan.cycles),  # noqa: B023
         )
-        arrive = int((np.asarray(one.cycles.upload) < participants.num_clients).sum())
-        arrive = arrive if start.served else 0
         here = start._replace(holders=start.holders[own], uploads=start.uploads[own])
-        toll = one.cycle(0).toll
-        invited, away, lost = (
-            (arrive, 0, 0)
-            if toll is None
-            else (int(toll.invited), int(toll.away), int(toll.lost))
+        uploads, invited, holders = _taking_part(algorithm.recipe, one, here)
+        sent, passed_on = here.sent(invited, holders, costs.links.broadcast)
+        told = np.array([0, sent, passed_on.messages, 0, passed_on.serial])
+        # What everybody begins with is there before; what some get, when it is new.
+        before, after = (
+            (told, 0 * told) if start.broadcast == "all" else (0 * told, told)
         )
-        sent, passed_on = here.sent(invited, away, costs.links.broadcast)
-        downloads, broadcasts = downloads + sent, broadcasts + passed_on.messages
-        serial += passed_on.serial
-        entries.append(costs._spent(uploads, downloads, broadcasts, gossip, serial))
+        moments.append(before)
         for step in range(participants.steps):
             traffic = mixing.at(int(plan.round), step, one)
-            gossip, serial = gossip + traffic.messages, serial + traffic.serial
-            entries.append(costs._spent(uploads, downloads, broadcasts, gossip, serial))
-        uploads += arrive + (lost if start.served else 0)
-        entries.append(costs._spent(uploads, downloads, broadcasts, gossip, serial))
-    return entries
+            moments.append(np.array([0, 0, 0, *traffic]))
+        moments.append(after + np.array([uploads, 0, 0, 0, 0]))
+    return [costs._spent(*sums) for sums in np.cumsum(moments, 0).tolist()]
 
 
 def costs(
@@ -242,7 +241,8 @@ def costs(
             recipe.mixing.holders(participants),
             participants.uploads,
             served=recipe.server is not None and not recipe.pooled,
-            relayed=recipe.mixing.mixes,
+            mixes=recipe.mixing.mixes,
+            broadcast=recipe.broadcast,
         ),
         _gossip=gossip,
         _participants=participants,
@@ -255,20 +255,20 @@ class _Start(NamedTuple):
     holders: np.ndarray
     uploads: np.ndarray
     served: bool  # by a server
-    relayed: bool  # by those who upload, over local links
+    mixes: bool  # so that there are local links
+    broadcast: str
 
-    def sent(self, uploads: int, away: int, broadcast: bool) -> tuple[int, Traffic]:
+    def sent(self, uploads: int, holders: int, broadcast: bool) -> tuple[int, Traffic]:
         """Downloads from the server, and what is then passed on.
 
         Args:
-          uploads: Number of clients that are to upload.
-          away: Number of clients that would hold a model and are not there.
+          uploads: Number of clients that are to upload, or did.
+          holders: Number of clients that get the model.
           broadcast: Whether what is passed on counts.
         """
-        holders = int(self.holders.sum()) - away
         if not self.served:
             return 0, Traffic()
-        if not self.relayed:
+        if not self.mixes or self.broadcast == "sampled":
             return holders, Traffic()
         if not broadcast:
             return uploads, Traffic()
@@ -276,6 +276,19 @@ class _Start(NamedTuple):
         rest = np.maximum(self.holders - self.uploads, 0)
         waits = -(-rest // np.maximum(self.uploads, 1))
         return uploads, Traffic(max(holders - uploads, 0), int(waits.max(1).sum()))
+
+
+def _taking_part(recipe: Recipe, plan: Plan, start: _Start) -> tuple[int, int, int]:
+    """Uploads that are sent in a round of one cycle, and what `_Start.sent` asks."""
+    part = plan.cycle(0)
+    arrive = int((np.asarray(part.upload) < recipe.clustering.num_clients).sum())
+    uploads, invited, holders = arrive, arrive, int(start.holders.sum())
+    if part.toll is not None:
+        uploads, invited = arrive + int(part.toll.lost), int(part.toll.invited)
+        holders -= int(part.toll.away)
+    if start.broadcast != "all":
+        invited, holders = arrive, int(receivers(recipe, plan).sum())
+    return uploads if start.served else 0, invited, holders
 
 
 def _participants(algorithm: FederatedAlgorithm) -> Participants:

@@ -8,6 +8,7 @@ import pytest
 import afga_jax
 import toy
 from afga_jax.gossip import kernels, mixing, topology
+from afga_jax.optimizers import compressors
 
 TASK = toy.logistic()
 
@@ -60,6 +61,22 @@ BAD = [
     ),
     ("afga", {"mix_every": 25}, r"mix_every = 25.*<= local_steps = 24"),
     ("afga", {"mix_every": 0}, r"mix_every = 0.*>= 1"),
+    ("afga", {"mix_times": 0}, r"mix_times = 0.*>= 1"),
+    ("afga", {"broadcast": "some"}, r"broadcast = 'some'"),
+    ("dsgd", {"broadcast": "sampled"}, r"broadcast = 'sampled', but there is no serv"),
+    ("scaffold", {"broadcast": "sampled"}, r"broadcast = 'sampled'.*take 'all'"),
+    ("fednova", {"broadcast": "clusters"}, r"broadcast = 'clusters'.*aggregator"),
+    (
+        "afga",
+        {"broadcast": "sampled", "compress_uploads": compressors.sign()},
+        r"broadcast = 'sampled' not everybody has it",
+    ),
+    (
+        "afga",
+        {"mix_times": 2, "compress_gossip": compressors.sign()},
+        r"mix_times = 2, but compressed gossip",
+    ),
+    ("epidemic", {"peers": 10}, r"peers = 10.*<= 9"),
     ("afga", {"adapted": "per_stop"}, r"did you mean 'per_step'"),
     ("afga_adapted", {"topology": "torus"}, r"topology = 'torus'.*leave topology out"),
     ("afga", {"mixing_order": "never"}, r"mixing_order = 'never'.*after, before"),

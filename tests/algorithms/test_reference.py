@@ -19,6 +19,8 @@ FIRST = (
     *("fedavg by size", "fedamsgrad", "fedprox", "scaffold", "feddyn"),
     *("fedavgm", "fednova momentum", "slowmo", "diloco", "tthf unequal"),
     *("dsgd mixing before", "pga unequal", "dfedavgm", "dadam b3", "damsgrad"),
+    *("tthf to the sampled", "afga to the sampled", "fedcluster to clusters"),
+    "epidemic unequal",
 )
 
 

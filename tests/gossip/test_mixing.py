@@ -39,6 +39,7 @@ GRID = [
         "topology": [topology.ring(4), topology.complete(4)],
     },
     {"name": "hafed_active", "num_clients": 8, "num_clusters": 2, "active": 4},
+    {"name": "dsgd", "num_clients": 7, "mix_times": 3},
     {"name": "pga", "num_clients": 5, "pga_period": 2},
     {
         "name": "pga",
@@ -164,6 +165,19 @@ def test_mixing_every_q_steps_of_the_round():
         for t in range(7)
     ]
     assert mixed == [False, False, True, False, False, True, False]
+
+
+def test_mixing_several_times_is_a_power_of_the_matrix():
+    once = built({"name": "cafga", "num_clients": 12, "num_clusters": 2})
+    thrice = built({"name": "cafga", "num_clients": 12, "num_clusters": 2}, mix_times=3)
+    plan = jax.jit(once.plan)(KEY, 0)
+    first, third = (each.recipe.mixing for each in (once, thrice))
+    x = jax.random.normal(KEY, (12, 5))
+    ring = np.kron(np.eye(2), topology.ring(6))
+    want = np.einsum("ij,jk->ik", np.linalg.matrix_power(ring, 3), x)
+    np.testing.assert_allclose(third.at(plan, 0).apply(x), want, rtol=0, atol=1e-12)
+    assert third.spectral_gap() == pytest.approx(first.spectral_gap() ** 3)
+    assert third.contraction(every=2) == (third.spectral_gap(), 2)
 
 
 def test_periodic_averaging_counts_steps_across_rounds():

@@ -95,7 +95,8 @@ class Generated(NamedTuple):
             for k in np.unique(self.labels)
         ]
         make = parts.ring if graph == "ring" else getattr(topology, graph)
-        return parts.within(len(everybody), groups, make)
+        matrix = parts.within(len(everybody), groups, make)
+        return np.linalg.matrix_power(matrix, options["mix_times"])
 
 
 def generated(seed: int) -> Generated:
@@ -117,6 +118,7 @@ def generated(seed: int) -> Generated:
         "local_steps": steps,
         "mixing_order": pick("after", "before"),
         "mix_every": pick(1, 1, 2),
+        "mix_times": 2 if seed % 4 == 3 else 1,
         "weighting": pick("uniform", "size"),
         "cluster_weighting": pick("uniform", "size"),
         "local_optimizer": pick("sgd", "sgd", "momentum", "adam"),

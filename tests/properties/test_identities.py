@@ -168,6 +168,31 @@ def test_tthf_with_the_identity_is_fedavg_over_the_sampled():
     assert_different(alone, models("tthf", **unequal))
 
 
+def test_epidemic_learning_with_everybody_is_the_complete_graph():
+    options = {"local_steps": STEPS, "num_clients": NUM_CLIENTS, "local_lr": 0.3}
+    everybody = models("epidemic", peers=NUM_CLIENTS - 1, **options)
+    assert_same(everybody, models("dsgd", topology="complete", **options))
+    assert_different(everybody, models("epidemic", **options))
+
+
+def test_who_gets_the_servers_model():
+    """All are all clusters, where an upload comes from each; who is sampled, is fewer.
+
+    Where all are sampled it is the same; from a common start the first round is, too.
+    """
+    some = {"num_clusters": 3, "active": 6, **AMSGRAD}
+    everybody, clusters, sampled = (
+        models("hafed_partial", broadcast=broadcast, **some)
+        for broadcast in ("all", "clusters", "sampled")
+    )
+    assert_same(clusters, everybody)
+    assert_same(sampled[0], everybody[0])
+    assert_different(sampled[1:], everybody[1:])
+    whole = {"num_clusters": 3, **AMSGRAD}
+    full = models("hafed", broadcast="sampled", **whole)
+    assert_same(full, models("hafed", **whole))
+
+
 def test_dfedavgm_without_momentum_is_dsgd_that_mixes_once():
     options = {"local_steps": STEPS, "num_clients": NUM_CLIENTS, "local_lr": 0.3}
     plain = models("dfedavgm", momentum=0.0, **options)

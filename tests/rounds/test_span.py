@@ -27,6 +27,22 @@ CASES = {
     "ring": ("afga", 20, {"active": 3, "local_steps": 6}),
     "long ring": ("afga", 100, {"active": 5, "local_steps": 12}),
     "every third": ("afga", 30, {"active": 4, "local_steps": 9, "mix_every": 3}),
+    "three times": (
+        "afga",
+        30,
+        {"active": 4, "local_steps": 4, "mix_every": 2, "mix_times": 3},
+    ),
+    "twice, by matrices": (
+        "cafga",
+        12,
+        {
+            "active": 4,
+            "local_steps": 4,
+            "num_clusters": 2,
+            "topology": "star",
+            "mix_times": 2,
+        },
+    ),
     "torus": ("afga", 60, {"active": 5, "local_steps": 4, "topology": "torus"}),
     "small torus": ("afga", 12, {"active": 3, "local_steps": 6, "topology": "torus"}),
     "exponential": (
@@ -117,6 +133,7 @@ def graph_of(name):
 FIRST = (
     *("ring", "torus", "mix first", "fewer steps", "unequal clusters", "adapted"),
     *("some of all", "no mixing", "cycles", "adam", "new mixing"),
+    *("three times", "twice, by matrices"),
 )
 
 

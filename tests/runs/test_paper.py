@@ -20,6 +20,7 @@ from afga_jax.runs.papers import (
     hours,
     presentation,
     reached,
+    semi_decentralised,
     trial,
 )
 from afga_jax.runs.papers.declaration import Declaration
@@ -69,6 +70,17 @@ def test_lines_are_runs_and_differ(name, scale, tmp_path):
         for entry in found
     }
     for config in distinct.values() if scale == "small" else ():
+        assert estimate.gradients_per_round(config) > 0
+
+
+@pytest.mark.parametrize("family", semi_decentralised.FAMILIES, ids=lambda f: f.name)
+def test_methods_of_a_map_exist_at_its_places(family, tmp_path):
+    assert len(family.methods) <= 8
+    distinct = {
+        (config.algo, config.num_clusters, config.participation): config
+        for config in (point.cell.config for point in family.points("small", tmp_path))
+    }
+    for config in distinct.values():
         assert estimate.gradients_per_round(config) > 0
 
 

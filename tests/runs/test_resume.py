@@ -24,7 +24,7 @@ def stopped_and_resumed(config, out, programs, at=3):
 # One of each kind of state.
 QUICK = (
     *("afga", "cafga_adapted", "hafed_active", "fedcluster", "scaffold", "feddyn"),
-    *("fedadam", "sgd", "pga", "damsgrad"),
+    *("diloco", "sgd", "pga", "damsgrad"),
 )
 
 
@@ -35,6 +35,14 @@ def test_every_algorithm(algo, tmp_path):
     whole = runner.run(config, tmp_path / "whole", programs=programs)
     parts = stopped_and_resumed(config, tmp_path / "parts", programs)
     assert [row["round"] for row in whole.metrics] == [2, 3, 4, 5, 6, 7]
+    run_files.assert_same(whole, parts, programs)
+
+
+def test_models_that_clients_keep(tmp_path):
+    programs = run_files.programs("hafed_partial", broadcast="sampled")
+    config = programs.experiment.config
+    whole = runner.run(config, tmp_path / "whole", programs=programs)
+    parts = stopped_and_resumed(config, tmp_path / "parts", programs)
     run_files.assert_same(whole, parts, programs)
 
 

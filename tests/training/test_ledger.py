@@ -144,6 +144,33 @@ def test_moments_of_a_round_with_faults_add_up():
     assert ledger.timeline(algorithm, costs, plan)[-1] == want
 
 
+@pytest.mark.parametrize(
+    ("broadcast", "name", "downloads", "passed_on"),
+    [
+        ("all", "hafed_partial", 3, 9),
+        ("clusters", "hafed_partial", 3, 9),
+        ("sampled", "hafed_partial", 3, 0),
+        ("sampled", "fedavg", 3, 0),
+        ("clusters", "fedavg", 12, 0),
+    ],
+)
+def test_who_is_sent_the_model(broadcast, name, downloads, passed_on):
+    algorithm, costs = prices(name, broadcast=broadcast, num_clusters=3, **SMALL)
+    plan = jax.tree.map(np.asarray, algorithm.plan(jax.random.key(3), 0))
+    found = types.SimpleNamespace(uploads=3, faults={}, receivers=downloads + passed_on)
+    got = costs.per_round(found, 0, plan)
+    assert (got["server_downloads"], got["broadcasts"]) == (downloads, passed_on)
+    first, *_, last = ledger.timeline(algorithm, costs, plan)
+    assert last == got
+    assert first["server_downloads"] == (downloads if broadcast == "all" else 0)
+
+
+def test_mixing_several_times_is_sent_as_often():
+    once, thrice = (prices("afga", **SMALL, mix_times=n)[1] for n in (1, 3))
+    once, thrice = (costs.per_round(info(3), 0) for costs in (once, thrice))
+    assert thrice["gossip_messages"] == 3 * once["gossip_messages"]
+
+
 def test_only_what_is_drawn_needs_the_plan():
     assert not any(prices(name, **SMALL)[1].needs_plan for name in ("afga", "pga"))
     _, costs = prices("hafed_active", num_clusters=3, **SMALL, adapted="per_step")

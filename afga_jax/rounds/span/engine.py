@@ -36,6 +36,8 @@ def reason_against(recipe: Recipe, params: PyTree) -> str | None:
     """
     if recipe.server is None:
         return "without a server models persist, so a round has no common start"
+    if recipe.models_persist:
+        return "not everybody gets the server's model, so a round has no common start"
     if not recipe.mixing.linear:
         return (
             "gossip that is robust, lied to or compressed is not linear in the models"

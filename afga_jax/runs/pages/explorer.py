@@ -329,7 +329,7 @@ def _needed(
 ) -> list[np.ndarray]:
     """Whether each gradient is computed for the server's good."""
     recipe = algorithm.recipe
-    if recipe.server is None or not recipe.mixing.linear:
+    if recipe.models_persist or not recipe.mixing.linear:
         return [np.ones(len(row), bool) for row in active]
     finder = Finder(recipe, stateful=is_stateful(recipe, state.params))
     graph = finder.graph(plan, number)
@@ -445,6 +445,11 @@ def _notes(recipe: Any, num_clients: int, shown: int) -> list[str]:
         notes.append(
             "There is no server: models stay with their clients, and weights are those "
             "in the mean of all models."
+        )
+    if recipe.broadcast != "all":
+        notes.append(
+            "Not everybody gets the server's model: the others begin with their own, "
+            "of which the shares shown here know this round's part."
         )
     if not recipe.mixing.linear:
         notes.append(

@@ -8,6 +8,10 @@ are a little too good. Grids: FedAMSGrad, AFGA and CAFGA η_l ∈ {.03, .1, .3, 
 .003, .01, .03}, ε ∈ {1e-8, 1e-6}; all others η_l ∈ {.03, .1, .3, 1} alone. The best lie
 between 96.7 and 98.0 %, most within one standard deviation of each other.
 
+DFedAvgM's momentum does not bear DSGD's η_l: with 16 clients, α = 0.3, 8 local steps,
+hidden units 32 and 40 rounds, seeds 100 to 102, 0.03 ends at 95.0 %, 0.1 at 96.1 %, 0.3
+at 95.9 % and 1 at 16.4 %.
+
 On the problems with a known optimum f(x) − f(x*) was compared instead, for FedAvg,
 SCAFFOLD and DSGD (η_l) and for FedAMSGrad, AFGA and CAFGA (η_l, η ∈ {.03, .1, .3}, ε ∈
 {1e-6, 1e-4}); their relatives share these values.
@@ -47,6 +51,7 @@ TUNED = [
     _digits(0.3, 0.01, 1e-6, algo="cafga_adapted"),
     _digits(0.3, 1.0, family="average"),
     _digits(1.0, 1.0, family="gossip"),
+    _digits(0.1, 1.0, algo="dfedavgm"),
     _digits(0.03, 1.0, 1e-8, algo="dadam"),
     _digits(0.003, 1.0, 1e-6, algo="damsgrad"),
     row(
