@@ -19,7 +19,6 @@ from afga_jax.rounds.cycle import Cycle
 from afga_jax.rounds.update_rows import rows_from_blocks, update_rows
 from afga_jax.typing import Array, Batch, ClientData, PyTree, Task
 
-
 Packing = trees.Packing | trees.Unpacked
 
 
