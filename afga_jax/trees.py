@@ -1,7 +1,12 @@
 """Operations on pytrees whose leaves have one row for each client, `[rows, ...]`."""
 
+import math
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 
 from afga_jax.typing import Array, PyTree
 
@@ -50,3 +55,60 @@ def spread(weights: Array, tree: PyTree, center: PyTree) -> Array:
 def with_dtypes_of(like: PyTree, tree: PyTree) -> PyTree:
     """Keeps the state's dtypes, whatever precision the hyper-parameters have."""
     return jax.tree.map(lambda y, x: jnp.asarray(x, y.dtype), like, tree)
+
+
+class Packing:
+    """How the arrays of a tree lie in few vectors, one for each type of numbers.
+
+    Args:
+      example: A tree of arrays, or of their shapes.
+
+    >>> tree = {"w": jnp.array([[1.0], [2.0]]), "b": jnp.array(3.0)}
+    >>> packing = Packing(tree)
+    >>> [vector.tolist() for vector in packing.pack(tree)]
+    [[3.0, 1.0, 2.0]]
+    """
+
+    def __init__(self, example: PyTree):
+        leaves, self._structure = jax.tree.flatten(example)
+        self._shapes = [x.shape for x in leaves]
+        self._places: dict[Any, list[int]] = {}
+        for place, x in enumerate(leaves):
+            self._places.setdefault(x.dtype, []).append(place)
+
+    def pack(self, tree: PyTree) -> PyTree:
+        """The vectors of a tree."""
+        leaves = jax.tree.leaves(tree)
+        return tuple(
+            jnp.concatenate([leaves[place].reshape(-1) for place in places])
+            for places in self._places.values()
+        )
+
+    def unpack(self, vectors: tuple[Array, ...]) -> PyTree:
+        """The tree of some vectors."""
+        leaves: list[Any] = [None] * len(self._shapes)
+        for places, vector in zip(self._places.values(), vectors, strict=True):
+            end = 0
+            for place in places:
+                start, end = end, end + math.prod(self._shapes[place])
+                leaves[place] = vector[start:end].reshape(self._shapes[place])
+        return jax.tree.unflatten(self._structure, leaves)
+
+
+class Unpacked:
+    """The same for trees that stay as they are."""
+
+    def __init__(self, example: PyTree):
+        del example
+
+    def pack(self, tree: PyTree) -> PyTree:
+        return tree
+
+    unpack = pack
+
+
+def ravel(tree: PyTree) -> tuple[Array, Callable[[Array], PyTree]]:
+    """A tree as one vector, in the order of its packing, and the way back."""
+    packing = Packing(tree)
+    vector, vectors_of = ravel_pytree(packing.pack(tree))
+    return vector, lambda vector: packing.unpack(vectors_of(vector))

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
 
-from afga_jax import keys
+from afga_jax import keys, trees
 from afga_jax.gossip.base import Around
 from afga_jax.gossip.operators import Operator
 from afga_jax.optimizers.compressors import Compressor
@@ -49,12 +48,12 @@ class Compressed(Around):
         due = self.mixing.is_due(step)
 
         def exchange(models, public, mesh=None):
-            flat = jax.vmap(lambda row: ravel_pytree(row)[0])(models)
+            flat = jax.vmap(lambda row: trees.ravel(row)[0])(models)
             drawn = self._keys(plan, step, cycle, len(flat))
             sent = jax.vmap(self.compressor.compress)(drawn, flat - public)
             public = jnp.where(due, public + sent, public)
             pull = inner.apply(public, mesh) - public
-            _, unravel = ravel_pytree(jax.tree.map(lambda x: x[0], models))
+            _, unravel = trees.ravel(jax.tree.map(lambda x: x[0], models))
             return jax.vmap(unravel)(flat + self.step_size * pull), public
 
         return Operator(inner.apply, inner.matrix, exchange)

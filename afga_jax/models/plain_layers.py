@@ -1,4 +1,4 @@
-"""Anybody's plain convolutions, poolings and products at our layers' speed on CPU.
+"""Anybody's plain convolutions, poolings and products at our layers' speed.
 
 XLA on CPU computes the gradients of a plain convolution or pooling in a loop body many
 times slower than outside of loops, and a federated round is a loop. So the program that
@@ -20,6 +20,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, primitives
 
 from afga_jax.mesh import on_cpu
 from afga_jax.models.layers import convolution, depthwise, max_pool
+from afga_jax.models.layers.convolution import is_product
 from afga_jax.models.layers.windows import LAYOUT
 from afga_jax.typing import Array, PyTree
 
@@ -39,14 +40,16 @@ _LAYOUTS = {3: ("NWC", "WIO", "NWC"), 4: LAYOUT}
 
 
 def fast_layers(function: Callable[..., PyTree]) -> Callable[..., PyTree]:
-    """The same function, with fast layers in place of plain operations on CPU.
+    """The same function, with fast layers in place of plain operations.
+
+    On CPU these are all layers; elsewhere convolutions whose windows are apart, which
+    are matmuls: where every client has its own weights, batched matmuls.
 
     Args:
       function: Function of pytrees of arrays that can be traced.
 
     Returns:
-      Function of the same values to rounding, with the same gradients. On other
-      platforms it is the given function.
+      Function of the same values to rounding, with the same gradients.
 
     >>> import flax.linen as nn
     >>> images = jnp.ones((1, 4, 4, 1))
@@ -56,8 +59,6 @@ def fast_layers(function: Callable[..., PyTree]) -> Callable[..., PyTree]:
     """
 
     def faster(*args: PyTree) -> PyTree:
-        if not on_cpu():
-            return function(*args)
         program, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
         results = _evaluate(program.jaxpr, program.consts, *jax.tree.leaves(args))
         return jax.tree.unflatten(jax.tree.structure(shapes), results)
@@ -138,7 +139,7 @@ def _changed(value: Any) -> Any:
 
 def _layer(equation) -> Callable[..., Array] | None:
     """The layer that computes exactly what an operation computes; None: none does."""
-    find = _LAYERS.get(equation.primitive)
+    find = (_LAYERS if on_cpu() else _ELSEWHERE).get(equation.primitive)
     if find is None:
         return None
     params = dict(equation.params)
@@ -183,6 +184,20 @@ def _convolution(
     else:
         return None
     return _over_images(layer, window_strides, padding)
+
+
+def _apart(inputs, kernel, **params):
+    """`_convolution` if no pixel is in two windows."""
+    layer = _convolution(inputs, kernel, **params)
+    padding = tuple((int(low), int(high)) for low, high in params["padding"])
+    if layer is None or params["feature_group_count"] > 1:
+        return None
+    images, window = inputs.shape, kernel.shape
+    strides = tuple(params["window_strides"])
+    if inputs.ndim == 3:  # sequences are images of one row
+        images, window = (images[0], 1, *images[1:]), (1, *window)
+        strides, padding = (1, *strides), ((0, 0), *padding)
+    return layer if is_product(images, window, strides, padding) else None
 
 
 def _max_pool(
@@ -253,3 +268,4 @@ _LAYERS: dict[Any, Callable] = {
     primitives.reduce_window_max_p: _max_pool,
     primitives.dot_general_p: _product,
 }
+_ELSEWHERE: dict[Any, Callable] = {primitives.conv_general_dilated_p: _apart}

@@ -9,15 +9,56 @@ from typing import cast
 
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh
 
 from afga_jax import keys, trees
+from afga_jax.mesh import on_cpu
 from afga_jax.recipe import Memory, Model, Recipe
 from afga_jax.rounds.client_blocks import ClientBlocks
 from afga_jax.rounds.cycle import Cycle
 from afga_jax.rounds.update_rows import rows_from_blocks, update_rows
 from afga_jax.typing import Array, Batch, ClientData, PyTree, Task
+
+Packing = trees.Packing | trees.Unpacked
+
+
+class RowForm:
+    """How models and memories of clients lie in rows while local steps run.
+
+    For accelerators a model is one vector, and so is each field of a memory: everybody
+    is a few arrays `[rows, d]`, of which rows are taken, added to and mixed at once,
+    where a tree starts a kernel for each of its arrays. A CPU has nothing to start, and
+    the vector of a gradient would be one more copy of it: there rows are trees.
+
+    Args:
+      model: One client's, or its shapes.
+      memory: One client's, or its shapes; what is public is a vector already.
+    """
+
+    def __init__(self, model: Model, memory: Memory):
+        packing = trees.Unpacked if on_cpu() else trees.Packing
+        self._model: Packing = packing(model)
+        fields: list[Packing] = [packing(field) for field in memory[:-1]]
+        self._fields = [*fields, trees.Unpacked(memory.public)]
+
+    def pack(self, model: Model, memory: Memory) -> tuple[PyTree, Memory]:
+        """A client's model and memory as they lie in a row."""
+        fields = zip(self._fields, memory, strict=True)
+        return self._model.pack(model), Memory(*(how.pack(x) for how, x in fields))
+
+    def unpack(self, model: PyTree, memory: Memory) -> tuple[Model, Memory]:
+        """The model and the memory that lie in a row."""
+        fields = zip(self._fields, memory, strict=True)
+        return self._model.unpack(model), Memory(*(how.unpack(x) for how, x in fields))
+
+    def with_shared(self, models: PyTree, mixed: PyTree) -> PyTree:
+        """Models with what they share as in others; all are rows of everybody."""
+
+        def joined(model, mixed):
+            shared = self._model.unpack(mixed).shared
+            return self._model.pack(self._model.unpack(model)._replace(shared=shared))
+
+        return jax.vmap(joined)(models, mixed)
 
 
 def local_step(
@@ -90,7 +131,7 @@ def fresh(
         optimizer = optimizers
     public: PyTree = ()
     if recipe.mixing.remembers:
-        public = trees.repeat(ravel_pytree(Model(params, stats, shared))[0], count)
+        public = trees.repeat(trees.ravel(Model(params, stats, shared))[0], count)
     return models, Memory(optimizer, controls, steps, public)
 
 
@@ -121,7 +162,7 @@ def is_stateful(recipe: Recipe, params: PyTree) -> bool:
 
 def mixing_at(
     cycle: Cycle, step: Array
-) -> Callable[[Model, Memory], tuple[Model, Memory]]:
+) -> Callable[[PyTree, Memory], tuple[PyTree, Memory]]:
     """How everybody's rows are mixed at a step, with what they remember of it."""
     operator = cycle.recipe.mixing.at(cycle.plan, step, cycle.number)
     more = {} if cycle.mesh is None else {"mesh": cycle.mesh}
@@ -137,23 +178,25 @@ def mixing_at(
 
 def step_clients(
     cycle: Cycle,
+    form: RowForm,
     step: Array,
     active: Array,
-    models: Model,
+    models: PyTree,
     memories: Memory,
     rows: Array,
     count: Array | None,
     *,
-    read: Model | None = None,
-) -> tuple[Model, Memory, tuple[Array, dict[str, Array]]]:
+    read: PyTree = None,
+) -> tuple[PyTree, Memory, tuple[Array, dict[str, Array]]]:
     """One local step of the active clients, each from its row.
 
     Args:
       cycle: Where we are.
+      form: How a model and a memory lie in a row.
       step: The step's number in the cycle.
       active: Who computes, `[active]`.
-      models: Everybody's models, `[rows, ...]`.
-      memories: Everybody's memories, `[rows, ...]`.
+      models: Everybody's models, in rows.
+      memories: Everybody's memories, in rows.
       rows: Row numbers of the active clients, `[active]`.
       count: Only the first so many are real; None: all.
       read: The models that gradients are taken at; None: `models`.
@@ -169,10 +212,16 @@ def step_clients(
         client, batch = inputs
         shared, step = copied
         at = row if aligned else client
-        increment, memory, *measured = step_client(
-            cycle.given(shared), step, client, model, memory, batch, data, at
+        increment, new, *measured = step_client(
+            cycle.given(shared),
+            step,
+            client,
+            *form.unpack(model, memory),
+            batch,
+            data,
+            at,
         )
-        return increment, memory, tuple(measured)
+        return *form.pack(increment, new), tuple(measured)
 
     return update_rows(
         step_row,

@@ -1,7 +1,9 @@
 """The dense engine: everybody's model is there, mixed after every local step.
 
-Client models are one pytree with a leading axis of clients. Only the clients that
-compute are taken out of it, stepped, and put back; gossip then mixes all of it.
+Client models are one pytree with a leading axis of clients; from the first local step
+of a cycle to its last, a client's leaves lie in one row of an array (`RowForm`). Only
+the clients that compute are taken out of it, stepped, and put back; gossip then mixes
+all of it.
 """
 
 import dataclasses
@@ -16,6 +18,7 @@ from afga_jax import trees
 from afga_jax.gossip.base import positions
 from afga_jax.recipe import FederatedState, Memory, Model, RoundInfo
 from afga_jax.rounds import broadcast, client_step, needed, server_step
+from afga_jax.rounds.client_step import RowForm
 from afga_jax.rounds.cycle import Cycle
 from afga_jax.typing import Array, PyTree
 
@@ -32,23 +35,29 @@ def run_cycle(cycle: Cycle) -> tuple[FederatedState, RoundInfo]:
     if matters is not None:
         active, count = needed.first(active, matters)
     size = num_clients if holders is None else len(holders)
-    (models, memories), sums = jax.lax.scan(
-        functools.partial(_local_step, cycle, holders),
-        _begin(cycle, holders, size),
+    start = _begin(cycle, holders, size)
+    form = RowForm(*jax.tree.map(lambda x: x[0], start))
+    rows = jax.vmap(form.pack)(*start)
+    rows, sums = jax.lax.scan(
+        functools.partial(_local_step, cycle, form, holders),
+        rows,
         (jnp.arange(len(active)), active, count),
-        unroll=_unroll(size, state.params, active.shape),
+        unroll=_unroll(size, rows[0], active.shape),
     )
+    # Of everybody's models only what is read below is computed.
+    unpack = jax.vmap(form.unpack)
+    models, memories = unpack(*rows)
     if recipe.server is None:
         state, diagnostics = _persist(cycle, holders, models, memories)
     else:
         optimizers = _kept(cycle, holders, memories)
-        uploads = server_step.uploads(cycle, holders, (models, memories))
-        (uploaded, memories), ids, weights = uploads
+        sent, ids, weights = server_step.uploads(cycle, holders, rows)
+        uploaded, memories = unpack(*sent)
         deltas = _deltas(state, uploaded, ids < num_clients)
         state, diagnostics = server_step.apply(cycle, ids, weights, deltas, memories)
         state = dataclasses.replace(state, optimizers=optimizers)
-        state, sent = broadcast.keep_models(cycle, state, holders, models)
-        diagnostics |= sent
+        state, received = broadcast.keep_models(cycle, state, holders, models)
+        diagnostics |= received
         diagnostics |= server_step.idle_uploads(
             cycle, needed.reached(recipe, plan, number)
         )
@@ -57,7 +66,7 @@ def run_cycle(cycle: Cycle) -> tuple[FederatedState, RoundInfo]:
     return state, server_step.info(cycle, sums, computed, planned, diagnostics)
 
 
-def _local_step(cycle: Cycle, holders: Array | None, carry, inputs):
+def _local_step(cycle: Cycle, form: RowForm, holders: Array | None, carry, inputs):
     """The active clients step from their rows; then everybody gossips."""
     (models, memories), (step, active, count) = carry, inputs
     mix_first, num_clients = cycle.recipe.mix_first, cycle.recipe.clustering.num_clients
@@ -66,9 +75,9 @@ def _local_step(cycle: Cycle, holders: Array | None, carry, inputs):
     if mix_first:
         before, (models, memories) = models, mix(models, memories)
         # A gradient is taken where the client was, with what it shares mixed.
-        read = before._replace(shared=models.shared)
+        read = form.with_shared(before, models)
     models, memories, sums = client_step.step_clients(
-        cycle, step, active, models, memories, rows, count, read=read
+        cycle, form, step, active, models, memories, rows, count, read=read
     )
     return (models, memories) if mix_first else mix(models, memories), sums
 
@@ -128,14 +137,14 @@ def _persist(cycle: Cycle, holders: Array | None, models: Model, memories: Memor
     return state, diagnostics
 
 
-def _unroll(size: int, params: PyTree, shape: tuple[int, ...]) -> int:
+def _unroll(size: int, models: PyTree, shape: tuple[int, ...]) -> int:
     """Two steps in one where everybody's models are the larger part of the work.
 
     A step that mixes all of them writes to new memory and copies it back for the next;
-    two steps can take turns between two buffers. Large models are left alone: their
-    gradients cost more than that copy, and the program would take twice as long to
-    compile.
+    two steps can take turns between two buffers. Rows of many arrays are left alone:
+    their gradients cost more than that copy, and the program would take twice as long
+    to compile.
     """
     steps, active = shape
-    small = len(jax.tree.leaves(params)) <= 8
+    small = len(jax.tree.leaves(models)) <= 8
     return 2 if small and steps % 2 == 0 and size >= 4 * active else 1

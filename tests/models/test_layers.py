@@ -1,5 +1,8 @@
 """The layers against the plain forms of flax and jax.lax, values and gradients."""
 
+import functools
+import importlib
+
 import chex
 import flax.linen as nn
 import jax
@@ -9,6 +12,9 @@ import pytest
 from jax import lax
 
 from afga_jax.models import layers
+from afga_jax.models.layers import norm, windows
+
+convolution = importlib.import_module("afga_jax.models.layers.convolution")
 
 ROUNDING = 1e-5  # float32 sums of a few hundred terms of size one
 EXACT = 1e-10  # float64
@@ -265,6 +271,37 @@ def test_lowers_for_every_platform(name, platform):
     if name == "depthwise":
         # The native operation everywhere but on CPU.
         assert ("stablehlo.convolution" in text) == (platform != "cpu")
+
+
+@pytest.mark.parametrize(("kernel", "strides", "padding", "image"), WINDOWS[:3])
+def test_accelerators_multiply_where_windows_are_apart(
+    x64, kernel, strides, padding, image
+):
+    """By batched matmuls where every client has its own weights."""
+    layer = lambda x, k: layers.convolution(x, k, strides, padding)  # noqa: E731
+    operands = normal(0, 4, 3, *image, 2), normal(1, 4, *kernel, 2, 6)
+    traced = jax.jit(jax.vmap(layer)).trace(*operands)
+    text = traced.lower(lowering_platforms=("cuda",)).as_text()
+    assert "stablehlo.dot_general" in text
+    assert "stablehlo.convolution" not in text
+    pads = windows.explicit_padding(image, kernel, strides, padding)
+    fast = functools.partial(convolution._full, strides=strides, padding=pads)
+    assert_same(
+        jax.vmap(fast),
+        jax.vmap(plain_convolution(strides, padding)),
+        *operands,
+        tolerance=EXACT,
+    )
+
+
+def test_accelerators_compute_gelu_again(x64, monkeypatch):
+    # Of a shape that no other test has traced for a CPU.
+    operands = normal(0, 3, 7, 5, 8), normal(1, 8), normal(2, 8)
+    monkeypatch.setattr(norm, "on_cpu", lambda: False)
+    fast = lambda *o: layers.gelu_norm(*o, 1e-5)[0]  # noqa: E731
+    saved = jax.eval_shape(lambda *o: jax.vjp(fast, *o)[1], *operands)
+    assert [x.size for x in jax.tree.leaves(saved)].count(operands[0].size) == 1
+    assert_same(fast, plain_norm(True), *operands, tolerance=EXACT)
 
 
 def test_a_window_larger_than_the_image_is_refused():

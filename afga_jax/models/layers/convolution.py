@@ -50,6 +50,26 @@ def convolution(
     return by_platform(_FULL, inputs, kernel, strides, padding)
 
 
+def is_product(
+    inputs: tuple[int, ...], kernel: tuple[int, ...], strides: Pair, padding: Pads
+) -> bool:
+    """Whether each pixel is in one window at most, so that `convolution` is a matmul.
+
+    Args:
+      inputs: Shape of the images.
+      kernel: Shape of the weights.
+      strides: Steps of the kernel along both axes.
+      padding: ((top, bottom), (left, right)).
+
+    >>> is_product((50, 32, 32, 3), (2, 2, 3, 256), (2, 2), ((0, 0), (0, 0)))
+    True
+    """
+    if padding != ((0, 0), (0, 0)):
+        return False
+    whole = all(n % s == 0 for n, s in zip(inputs[1:3], strides, strict=True))
+    return kernel[:2] == (1, 1) or (kernel[:2] == tuple(strides) and whole)
+
+
 def depthwise(
     inputs: Array, kernel: Array, strides: Pair = (1, 1), padding: str | Pads = "SAME"
 ) -> Array:
@@ -68,6 +88,13 @@ def depthwise(
     return by_platform(_DEPTHWISE, inputs, kernel, strides, padding)
 
 
+def _full(inputs, kernel, *, strides, padding):
+    product = _product(inputs, kernel, strides, padding)
+    if product is not None:
+        return product
+    return _native(inputs, kernel, strides=strides, padding=padding)
+
+
 def _native(inputs, kernel, *, strides, padding):
     groups = inputs.shape[3] // kernel.shape[2]
     return lax.conv_general_dilated(
@@ -82,10 +109,9 @@ def _native(inputs, kernel, *, strides, padding):
 
 @jit_once
 def _forward(inputs, kernel, *, strides, padding):
-    if _is_pointwise(kernel, padding):
-        return _matmul(inputs[:, :: strides[0], :: strides[1]], kernel[0, 0])
-    if _is_patches(inputs, kernel, strides, padding):
-        return _matmul(_patches(inputs, strides), kernel.reshape(-1, kernel.shape[3]))
+    product = _product(inputs, kernel, strides, padding)
+    if product is not None:
+        return product
     if kernel.shape[2] == 1:
         # The native convolution has nothing to vectorise in one input channel.
         return filtered(pad(inputs, padding), kernel[:, :, 0], strides)
@@ -94,7 +120,7 @@ def _forward(inputs, kernel, *, strides, padding):
 
 @jit_once
 def _backward(inputs, kernel, gradient, *, strides, padding):
-    if _is_pointwise(kernel, padding) or _is_patches(inputs, kernel, strides, padding):
+    if is_product(inputs.shape, kernel.shape, strides, padding):
         # Matmuls and reshapes: their automatic gradient is the fast one.
         function = partial(_forward, strides=strides, padding=padding)
         return jax.vjp(function, inputs, kernel)[1](gradient)
@@ -133,7 +159,7 @@ def _depthwise_backward(inputs, kernel, gradient, *, strides, padding):
     return d_inputs, d_mirrored[::-1, ::-1, None]
 
 
-_FULL = Bodies(_native, _forward, _backward)
+_FULL = Bodies(_full, _forward, _backward)
 _DEPTHWISE = Bodies(_native, _depthwise_forward, _depthwise_backward)
 
 
@@ -178,13 +204,17 @@ def _image_gradient(inputs, gradient, strides, padding):
     return by_channel.transpose(1, 2, 0, 3)
 
 
-def _is_pointwise(kernel, padding):
-    return kernel.shape[:2] == (1, 1) and padding == ((0, 0), (0, 0))
+def _product(inputs, kernel, strides, padding):
+    """A pointwise convolution or one of patches, as a matmul; None: it is neither.
 
-
-def _is_patches(inputs, kernel, strides, padding):
-    divisible = all(n % s == 0 for n, s in zip(inputs.shape[1:3], strides, strict=True))
-    return kernel.shape[:2] == strides and padding == ((0, 0), (0, 0)) and divisible
+    Where every client has its own weights, that is a batched matmul and no grouped
+    convolution, on any platform.
+    """
+    if not is_product(inputs.shape, kernel.shape, strides, padding):
+        return None
+    if kernel.shape[:2] == (1, 1):
+        return _matmul(inputs[:, :: strides[0], :: strides[1]], kernel[0, 0])
+    return _matmul(_patches(inputs, strides), kernel.reshape(-1, kernel.shape[3]))
 
 
 def _patches(inputs, size):

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from afga_jax.mesh import on_cpu
 from afga_jax.typing import Array
 
 
@@ -16,8 +17,8 @@ def gelu_norm(inputs: Array, scale: Array, bias: Array, epsilon: float = 1e-5):
 
     y = γ·(h − μ)/√(σ² + ε) + β with μ = mean(h), σ² = mean(h²) − μ².
 
-    Φ is kept for the backward pass, gelu′(x) = Φ(x) + x·φ(x): computing the error
-    function is what a GELU costs.
+    A CPU keeps Φ for the backward pass, gelu′(x) = Φ(x) + x·φ(x): computing the error
+    function is what a GELU costs. An accelerator computes it sooner than it reads it.
 
     Args:
       inputs: Values x, `[..., channels]`.
@@ -68,12 +69,17 @@ def _gelu_forward(inputs, scale, bias, epsilon):
     flat = _flat(inputs)
     cdf = _normal_cdf(flat)
     (normed, *moments), (_, *saved) = _norm_forward(flat * cdf, scale, bias, epsilon)
-    return (normed.reshape(inputs.shape), *moments), (flat, cdf, *saved)
+    kept = cdf if on_cpu() else None
+    return (normed.reshape(inputs.shape), *moments), (flat, kept, *saved)
 
 
 @partial(jax.jit, static_argnums=0)
 def _gelu_backward(epsilon, saved, gradients):
     inputs, cdf, *saved = saved
+    if cdf is None:
+        # Behind a barrier, or the compiler would find it computed before and keep it.
+        inputs = lax.optimization_barrier(inputs)
+        cdf = _normal_cdf(inputs)
     gradient = gradients[0]
     d_hidden, d_scale, d_bias = _norm_backward(
         epsilon, (inputs * cdf, *saved), (_flat(gradient),)
