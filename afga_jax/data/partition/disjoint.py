@@ -58,7 +58,7 @@ def drawn(client_of_sample: np.ndarray, num_clients: int, *, seed: int = 0) -> S
 
     Example:
       >>> drawn(np.array([1, 0, 1, 2, 3]), 3).sizes
-      array([2, 1, 1], dtype=int32)
+      array([1, 2, 1], dtype=int32)
     """
     checks.integer("num_clients", num_clients)
     owners = np.asarray(client_of_sample)

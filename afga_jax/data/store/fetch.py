@@ -201,12 +201,14 @@ def _transfer(url: str, original: Original, path: str, timeout: float) -> None:
         )
     sha256 = pooch.file_hash(path)
     if original.sha256 is not None and sha256 != original.sha256:
-        known = "registered is"
+        known = f"registered is {original.sha256}"
         if original.recorded:
-            known = f"at the first fetch, as {original.recorded} has it, it was"
+            known = (
+                f"at the first fetch it was {original.sha256}; if its publisher has "
+                f"changed it, delete {original.recorded}"
+            )
         raise _Final(
-            f"wrong checksum, the file was deleted: sha256 is {sha256}, {known} "
-            f"{original.sha256}"
+            f"wrong checksum, the file was deleted: sha256 is {sha256}, {known}"
         )
 
 

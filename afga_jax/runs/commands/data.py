@@ -138,6 +138,8 @@ def shown(arguments: Sequence[str]) -> tuple[Config, Path]:
         raise command.UsageError(f"usage: {_USAGE}")
     out = given.pop("out", None)
     config = settings.resolve(given, dataset=_SHOWN).config
+    for line in settings.unused(config, given):
+        command.say(f"note: {line}")
     path = Path(out or f"runs/{config.dataset}_{config.partition}")
     return config, path if path.suffix else path.with_suffix(".png")
 
