@@ -9,6 +9,7 @@ import pytest
 from jax import lax
 
 from afga_jax.models import layers
+from cases import marked
 
 ROUNDING = 1e-5  # float32 sums of a few hundred terms of size one
 EXACT = 1e-10  # float64
@@ -67,7 +68,9 @@ WINDOWS = [
 
 # One, few and many input channels take different ways to the kernel's gradient.
 @pytest.mark.parametrize("channels", [(1, 4), (3, 2), (64, 2)])
-@pytest.mark.parametrize(("kernel", "strides", "padding", "image"), WINDOWS)
+@pytest.mark.parametrize(
+    ("kernel", "strides", "padding", "image"), marked(WINDOWS, WINDOWS[1::3])
+)
 def test_convolution_is_flax_conv(x64, kernel, strides, padding, image, channels):
     weights = normal(1, *kernel, *channels)
     assert_same(
@@ -234,7 +237,7 @@ def test_float32_agrees_to_rounding(name):
     assert_same(fast, plain, *operands, tolerance=ROUNDING)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", marked(CASES, ["convolution", "pointwise", "lstm"]))
 def test_vmap_and_loop_give_every_client_its_own_weights(x64, name):
     fast, plain, shapes = CASES[name]
     clients = [normal(n, 3, *s) for n, s in enumerate(shapes)]
