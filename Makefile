@@ -6,7 +6,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # Two processes, each with half of the files; who is done first takes from the other.
+# The notebooks' plugin takes longer to import than JAX, in every process.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal -q
+TESTS := $(PYTEST) -p no:nbmake
 # What tests and notebooks compile is kept, for each other and for the next time.
 export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/$(VENV)/programs
 export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0
@@ -22,15 +24,15 @@ CHECK := tests/algorithms/test_reference.py tests/properties/test_identities.py 
 
 check: install
 	$(BIN)/ruff check .
-	$(PYTEST) -m "not slow" $(CHECK)
+	$(TESTS) -m "not slow" $(CHECK)
 
 test: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(PYTEST) -m "not slow"
+	$(TESTS) -m "not slow"
 
 slow: install
-	$(PYTEST) -m slow
+	$(TESTS) -m slow
 
 demo: install
 	$(BIN)/python -m experiments.compare --dataset=digits --setting=demo --num_seeds=5 \

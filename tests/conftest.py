@@ -1,6 +1,7 @@
 """Settings of every test: quick compilation, strict broadcasting, float64 if asked."""
 
 import atexit
+import gc
 import os
 import tempfile
 
@@ -32,6 +33,13 @@ jax.config.update("jax_enable_compilation_cache", True)
 
 # A [N, ...] tree broadcast against a [...] tree by accident is an error, not a result.
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+def pytest_collection_finish():
+    """Tracing makes many small objects; what is imported is not searched again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ signatures are written down. `tests/algorithms/test_signatures.py` compares the 
 """
 
 import ast
+import functools
 import inspect
 import sys
 from pathlib import Path
@@ -83,6 +84,7 @@ def _kind(option: str) -> str:
     return f"{kind} | None" if own[option].default is None else kind
 
 
+@functools.cache
 def _annotations() -> dict[str, str]:
     (options,) = ast.parse(inspect.getsource(algorithms.Options)).body
     found = {"data": "ClientData | None"}

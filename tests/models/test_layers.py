@@ -13,6 +13,7 @@ from jax import lax
 
 from afga_jax.models import layers
 from afga_jax.models.layers import norm, windows
+from cases import marked
 
 convolution = importlib.import_module("afga_jax.models.layers.convolution")
 
@@ -73,7 +74,9 @@ WINDOWS = [
 
 # One, few and many input channels take different ways to the kernel's gradient.
 @pytest.mark.parametrize("channels", [(1, 4), (3, 2), (64, 2)])
-@pytest.mark.parametrize(("kernel", "strides", "padding", "image"), WINDOWS)
+@pytest.mark.parametrize(
+    ("kernel", "strides", "padding", "image"), marked(WINDOWS, WINDOWS[1::3])
+)
 def test_convolution_is_flax_conv(x64, kernel, strides, padding, image, channels):
     weights = normal(1, *kernel, *channels)
     assert_same(
@@ -240,7 +243,7 @@ def test_float32_agrees_to_rounding(name):
     assert_same(fast, plain, *operands, tolerance=ROUNDING)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", marked(CASES, ["convolution", "pointwise", "lstm"]))
 def test_vmap_and_loop_give_every_client_its_own_weights(x64, name):
     fast, plain, shapes = CASES[name]
     clients = [normal(n, 3, *s) for n, s in enumerate(shapes)]

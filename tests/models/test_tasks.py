@@ -10,6 +10,7 @@ from flax import nnx
 
 import afga_jax
 from afga_jax.typing import Batch
+from cases import marked
 
 KEY = jax.random.key(0)
 RANDOM = np.random.default_rng(0)
@@ -148,9 +149,11 @@ MODELS = {
     "nnx with a flag": NetWithFlag,
     "pair": (init, apply),
 }
+# Of linen, of nnx, and neither.
+KINDS = ("deterministic", "no flag", "nnx with a flag", "pair")
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", marked(MODELS, KINDS))
 def test_training_learns_and_keeps_statistics(name):
     task = afga_jax.task(MODELS[name], input_shape=(4,))
     losses, params, stats = steps(task)
@@ -162,7 +165,7 @@ def test_training_learns_and_keeps_statistics(name):
     assert jax.tree.leaves(moved)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", marked(MODELS, KINDS))
 def test_dropout_is_in_training_only_and_follows_the_key(name):
     task = afga_jax.task(MODELS[name], input_shape=(4,))
     _, params, stats = steps(task, count=3)

@@ -132,6 +132,7 @@ def test_first_round_of_scaffold_is_fedavg():
 SIZES = (3, 9, 4, 6, 5, 8, 7, 6, 3, 9, 2, 4)
 
 
+@pytest.mark.slow
 def test_fednova_with_equal_steps_is_fedavg():
     options = {"active": 4, "sizes": SIZES, **COMMON}
     fednova, weighted = models("fednova", **options), {"weighting": "size", **options}
@@ -141,6 +142,7 @@ def test_fednova_with_equal_steps_is_fedavg():
     assert_different(fednova, models("fedavg", client_steps=steps, **weighted))
 
 
+@pytest.mark.slow
 def test_momentum_on_the_server():
     """SlowMo at a constant rate is FedAvgM of everybody, without momentum FedAvg."""
     everybody = {"active": NUM_CLIENTS, "server_lr": 0.9, **COMMON}
@@ -149,6 +151,7 @@ def test_momentum_on_the_server():
     assert_same(models("fedavgm", b1=0.0, **everybody), models("fedavg", **everybody))
 
 
+@pytest.mark.slow
 def test_diloco_with_sgd_and_plain_averaging_is_fedavg():
     inside = {"local_optimizer": "sgd", "weight_decay": 0.0, **COMMON}
     diloco = models("diloco", b1=0.0, server_lr=1.0, **inside)
@@ -159,6 +162,7 @@ def test_diloco_with_sgd_and_plain_averaging_is_fedavg():
     assert_different(diloco, models("fedavg", **fresh))
 
 
+@pytest.mark.slow
 def test_tthf_with_the_identity_is_fedavg_over_the_sampled():
     unequal = {"clustering": (0,) * 3 + (1,) * 4 + (2,) * 5, **COMMON}
     identity = mixing.Varying(lambda round, step: np.eye(NUM_CLIENTS))
@@ -193,6 +197,7 @@ def test_who_gets_the_servers_model():
     assert_same(full, models("hafed", **whole))
 
 
+@pytest.mark.slow
 def test_dfedavgm_without_momentum_is_dsgd_that_mixes_once():
     options = {"local_steps": STEPS, "num_clients": NUM_CLIENTS, "local_lr": 0.3}
     plain = models("dfedavgm", momentum=0.0, **options)

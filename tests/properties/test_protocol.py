@@ -7,6 +7,7 @@ import pytest
 
 import afga_jax
 import toy
+from cases import marked
 
 KEY = jax.random.key(11)
 
@@ -21,7 +22,7 @@ def fresh_trace_counter():
 EAGER = ("afga", "cafga_adapted", "hafed_active", "fedcluster", "scaffold", "damsgrad")
 
 
-@pytest.mark.parametrize("name", afga_jax.ALGORITHMS)
+@pytest.mark.parametrize("name", marked(afga_jax.ALGORITHMS, EAGER))
 def test_protocol(name, x64):
     """Shapes, dtypes, finiteness, determinism, counts, one trace, and none at all."""
     options = toy.options_for(name)

@@ -20,6 +20,7 @@ from afga_jax.runs.config import Config, differences
 from afga_jax.runs.pages import explorer, labels, page, run_report
 from afga_jax.runs.settings import resolve
 from afga_jax.training import ledger
+from cases import marked
 
 KEY, ROUND = jax.random.key(3), 2
 CASES = {
@@ -39,6 +40,7 @@ CASES = {
     "no server": ("dsgd", {"topology": "torus"}),
     "mixed before, no server": ("dadam", {}),
 }
+QUICK = ("mix first", "every second step", "drawn rings", "cycles", "no server")
 
 
 def built(name, num_clients=12, **options):
@@ -70,7 +72,7 @@ def shares(algorithm, plan, cycle):
     return after, active, first
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(scope="module", params=marked(CASES, QUICK))
 def case(request):
     name, options = CASES[request.param]
     algorithm = built(name, **options)

@@ -26,6 +26,7 @@ from afga_jax.runs.papers import (
 from afga_jax.runs.papers.declaration import Declaration
 from afga_jax.runs.settings import resolve
 from afga_jax.runs.summary import summarise
+from cases import marked
 
 DECLARED = [one for one in papers.NAMES.values() if isinstance(one, Declaration)]
 
@@ -53,7 +54,7 @@ def test_every_table_and_figure_has_its_name():
     assert sorted(papers.NAMES) == sorted([*expected, *studies])
 
 
-@pytest.mark.parametrize("scale", ["paper", "small", "smoke"])
+@pytest.mark.parametrize("scale", marked(["paper", "small", "smoke"], ["small"]))
 @pytest.mark.parametrize("name", [one.name for one in DECLARED])
 def test_lines_are_runs_and_differ(name, scale, tmp_path):
     found = entries(name, scale, tmp_path)

@@ -23,8 +23,8 @@ def stopped_and_resumed(config, out, programs, at=3):
 
 # One of each kind of state.
 QUICK = (
-    *("afga", "cafga_adapted", "hafed_active", "fedcluster", "scaffold", "feddyn"),
-    *("diloco", "sgd", "pga", "damsgrad"),
+    *("cafga_adapted", "fedcluster", "scaffold", "fedadam"),
+    *("diloco", "sgd", "damsgrad"),
 )
 
 
@@ -57,7 +57,7 @@ def test_several_seeds_and_calls_of_any_length(tmp_path, monkeypatch):
     run_files.assert_same(whole, parts, programs)
 
 
-@pytest.mark.parametrize("algo", ["cafga", "scaffold"])
+@pytest.mark.parametrize("algo", marked(["cafga", "scaffold"], ["cafga"]))
 def test_the_span_engine_in_a_new_process_that_saw_other_rounds(algo, tmp_path):
     programs = run_files.programs(algo, engine="span", rounds=19)
     config = programs.experiment.config

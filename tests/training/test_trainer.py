@@ -11,6 +11,7 @@ import toy
 from afga_jax import Execution
 from afga_jax.rounds.update_rows import over_clients
 from afga_jax.training.seeds import keys_of
+from cases import marked
 
 KEY = jax.random.key(5)
 OPTIONS = {"num_clients": 8, "active": 3, "local_steps": 2}
@@ -106,7 +107,7 @@ def test_seeds_in_one_program_equal_seeds_apart():
     chex.assert_trees_all_close(by_vmap, apart, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("engine", ["dense", "span"])
+@pytest.mark.parametrize("engine", marked(["dense", "span"], ["span"]))
 def test_a_trainer_runs_several_seeds_and_returns_what_is_observed(engine):
     algorithm, data, execution = build(), toy.clients(8), Execution(engine)
     trainer = afga_jax.Trainer(
