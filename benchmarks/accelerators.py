@@ -30,6 +30,7 @@ KEPT = HERE / ".compiled"
 RESULTS = HERE / "results"
 
 ONE = {"num_clients": 100, "active": 5}  # AFGA's Setting 1
+TWO = {"num_clients": 50}  # its Setting 2, in which as many compute
 HAFED = {"num_clients": 32, "active": 8, "num_clusters": 4, "local_steps": 48}
 ENGINES = ("dense", "span")
 
@@ -39,7 +40,7 @@ def _case(algorithm: str, model: str, engine: str, **options: Any) -> dict[str, 
 
 
 def _afga(model: str, engine: str, **options: Any) -> dict[str, Any]:
-    return _case("afga", model, engine, **ONE, **options)
+    return _case("afga", model, engine, **{**ONE, **options})
 
 
 _FIRST = {f"afga-convmixer-{engine}": _afga("convmixer", engine) for engine in ENGINES}
@@ -61,10 +62,17 @@ _ALGORITHMS = {
     "scaffold-convmixer-dense": _case("scaffold", "convmixer", "dense", **ONE),
     "scaffold-convmixer-span": _case("scaffold", "convmixer", "span", **ONE),
 }
+# What fits into the papers' card: their settings, for one seed and for three at once.
+_ROOM = {
+    "afga-convmixer-bfloat16": _afga("convmixer", "dense", dtype="bfloat16"),
+    "afga-convmixer-3-seeds": _afga("convmixer", "dense", seeds=3),
+    "afga-convmixer-setting-2": _afga("convmixer", "dense", **TWO),
+    "afga-convmixer-setting-2-3-seeds": _afga("convmixer", "dense", seeds=3, **TWO),
+}
 _SHARED = {"afga-convmixer-clients:4": _afga("convmixer", "dense", mesh=4)}
 #: Cases of each target, the most important first.
 CASES = {
-    "a6000": {**_FIRST, **_MODELS, **_ALGORITHMS},
+    "a6000": {**_FIRST, **_MODELS, **_ALGORITHMS, **_ROOM},
     "h100": _FIRST,
     "tpu-v5e": {**_FIRST, **_SHARED},
 }

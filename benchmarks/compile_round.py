@@ -184,10 +184,10 @@ def _placed(where, data, name, tree):
 def _task(model: str, dtype: str):
     from afga_jax import models
 
-    more = {} if dtype == "float32" else {"dtype": dtype}
+    how = {"dtype": None if dtype == "float32" else dtype}
     if model == "lstm":
-        return models.next_character(models.create(model, ALPHABET, **more), WINDOW)
-    return models.classifier(models.create(model, CLASSES, **more), SHAPES[model][0])
+        return models.next_character(models.create(model, ALPHABET), WINDOW, **how)
+    return models.classifier(models.create(model, CLASSES), SHAPES[model][0], **how)
 
 
 def _clients(model: str, num_clients: int):

@@ -6,12 +6,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from afga_jax import checks
+from afga_jax import checks, trees
 from afga_jax.data.dataset import check_labels
 from afga_jax.models import plain_layers
 from afga_jax.models.adapters import Network, network_of
 from afga_jax.models.losses import LOSSES, PerSample, mean
 from afga_jax.typing import Batch, PyTree, Task
+
+#: Types of numbers that layers can compute in.
+DTYPES = ("float32", "bfloat16")
 
 
 def task(
@@ -25,6 +28,7 @@ def task(
     init: Callable | PyTree | None = None,
     rngs: Sequence[str] = ("dropout",),
     fast_layers: bool = True,
+    dtype: str | None = None,
 ) -> Task:
     """A model of any kind and its loss as a task.
 
@@ -58,6 +62,8 @@ def task(
       fast_layers: Whether plain convolutions, max-pools and products run as our own
         layers on CPU, which compute the same to rounding and are many times faster
         inside a round. They have no forward-mode derivative.
+      dtype: Type of numbers that layers compute in, such as "bfloat16"; None: the
+        parameters'. Parameters, gradients, statistics and losses keep theirs.
 
     Returns:
       The task. A batch with a mask is refused in training by a model with statistics:
@@ -83,6 +89,8 @@ def task(
     network = network_of(model, inputs, init=init, rngs=rngs)
     if fast_layers and (inputs is None or _has_plain_layers(network, inputs)):
         network = network._replace(apply=_faster(network.apply))
+    if dtype is not None:
+        network = network._replace(apply=_computed_in(dtype, network.apply))
     built = Task(
         network.init, _loss_of(network, per_sample, metrics), _predict(network)
     )
@@ -92,7 +100,11 @@ def task(
 
 
 def classifier(
-    model: Any, input_shape: Sequence[int], input_dtype: Any = jnp.float32
+    model: Any,
+    input_shape: Sequence[int],
+    input_dtype: Any = jnp.float32,
+    *,
+    dtype: str | None = None,
 ) -> Task:
     """The mean cross-entropy of a model's logits against integer labels.
 
@@ -101,6 +113,7 @@ def classifier(
         `[batch, classes]`.
       input_shape: Shape of one sample.
       input_dtype: Type of the inputs: images are normalised floats, texts integers.
+      dtype: Type of numbers that layers compute in, as for `task`.
 
     Returns:
       The task; its metric is `accuracy`.
@@ -111,7 +124,7 @@ def classifier(
     >>> params["head"]["kernel"].shape, stats
     ((100, 3), ())
     """
-    built = task(model, input_shape=input_shape, input_dtype=input_dtype)
+    built = task(model, input_shape=input_shape, input_dtype=input_dtype, dtype=dtype)
 
     def check(inputs, targets):
         shape = jnp.shape(inputs)[1:]
@@ -128,18 +141,19 @@ def classifier(
     return built._replace(check=check)
 
 
-def next_character(model: Any, length: int = 80) -> Task:
+def next_character(model: Any, length: int = 80, *, dtype: str | None = None) -> Task:
     """The task of predicting the one character that follows a window of text.
 
     Args:
       model: Model that maps integers `[batch, length]` to `[batch, alphabet]`.
       length: Number of characters in a window.
+      dtype: Type of numbers that layers compute in, as for `task`.
 
     Returns:
       The task; a batch's targets are `[batch]`, the character after each window.
       (Caldas et al., "LEAF: a benchmark for federated settings", 2018.)
     """
-    return task(model, input_shape=(length,), input_dtype=jnp.int32)
+    return task(model, input_shape=(length,), input_dtype=jnp.int32, dtype=dtype)
 
 
 def _named(loss, metrics):
@@ -200,6 +214,28 @@ def _faster(apply: Callable) -> Callable:
         return plain_layers.fast_layers(lambda *arrays: apply(*arrays, train))(*arrays)
 
     return faster
+
+
+def _computed_in(dtype: str, apply: Callable) -> Callable:
+    """A network's `apply` with its layers in another type of numbers.
+
+    What goes in is rounded, but for statistics, and what comes out is given back in the
+    parameters' type: the loss is computed in that, and gradients arrive in it.
+    """
+    checks.choice("dtype", dtype, DTYPES)
+
+    def cast(tree, dtype):
+        floats = lambda x: jnp.issubdtype(jnp.result_type(x), jnp.floating)  # noqa: E731
+        return jax.tree.map(lambda x: jnp.asarray(x, dtype) if floats(x) else x, tree)
+
+    def computed(params, stats, inputs, key, train):
+        own = jnp.result_type(float, *jax.tree.leaves(params))
+        outputs, new = apply(
+            cast(params, dtype), stats, cast(inputs, dtype), key, train
+        )
+        return cast(outputs, own), trees.with_dtypes_of(stats, new)
+
+    return computed
 
 
 def _loss_of(network: Network, loss: PerSample, metrics: Mapping[str, PerSample]):

@@ -22,6 +22,7 @@ from afga_jax.gossip.kernels import KERNELS
 from afga_jax.gossip.robust import DEFENCES
 from afga_jax.gossip.sequences import SEQUENCES
 from afga_jax.models import MODELS
+from afga_jax.models.tasks import DTYPES
 from afga_jax.optimizers.aggregators import AGGREGATORS
 from afga_jax.optimizers.attacks import ATTACKS
 from afga_jax.optimizers.client import LOCAL_OPTIMIZERS
@@ -316,6 +317,9 @@ class Config:
     )
     precision: str | None = _run(
         "Of matrix products; else JAX's.", choices=("default", "high", "highest")
+    )
+    dtype: str | None = _run(
+        "Type that layers compute in; parameters stay float32.", choices=DTYPES
     )
     server_seconds: float = _run(
         "Of a message to or from the server, for hours.", 18.0, at_least=0

@@ -137,7 +137,7 @@ def _task(config: Config, run: record.Run) -> Task:
         return from_config(config).task
     model = model_of(config, facts["classes"])
     shape, dtype = facts["input_shape"], facts["input_dtype"]
-    return models.classifier(model, tuple(shape), jnp.dtype(dtype))
+    return models.classifier(model, tuple(shape), jnp.dtype(dtype), dtype=config.dtype)
 
 
 def _model(task: Task, state: dict, row: int) -> tuple[PyTree, PyTree]:

@@ -124,7 +124,8 @@ class Norm(nn.Module):
             slope = scale * jax.lax.rsqrt(variance.value + self.epsilon)
             shift = bias - mean.value * slope
             shape = (1,) * (inputs.ndim - 1) + slope.shape
-            return hidden * slope.reshape(shape) + shift.reshape(shape)
+            outputs = hidden * slope.reshape(shape) + shift.reshape(shape)
+            return outputs.astype(inputs.dtype)
         normalise = gelu_norm if self.gelu else batch_norm
         outputs, *batch = normalise(inputs, scale, bias, self.epsilon)
         if not self.is_initializing():
@@ -152,12 +153,13 @@ def group_norm(
     Returns:
       Normalised values of the same shape.
     """
-    grouped = inputs.reshape(len(inputs), -1, groups, inputs.shape[-1] // groups)
+    wide = inputs.astype(jnp.promote_types(inputs.dtype, jnp.float32))
+    grouped = wide.reshape(len(inputs), -1, groups, inputs.shape[-1] // groups)
     mean = grouped.mean((1, 3), keepdims=True)
     variance = ((grouped - mean) ** 2).mean((1, 3), keepdims=True)
     normed = (grouped - mean) * jax.lax.rsqrt(variance + epsilon)
     flat = normed.reshape(-1, inputs.shape[-1]) * scale[None] + bias[None]
-    return flat.reshape(inputs.shape)
+    return flat.reshape(inputs.shape).astype(inputs.dtype)
 
 
 def check_sizes(**sizes: int | Sequence[int]) -> None:

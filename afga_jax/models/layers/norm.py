@@ -39,38 +39,41 @@ def batch_norm(inputs: Array, scale: Array, bias: Array, epsilon: float = 1e-5):
 
 
 def _norm_forward(inputs, scale, bias, epsilon):
-    hidden = _flat(inputs)
+    hidden = _wide(flat := _flat(inputs))
     mean = hidden.mean(0)
     # Rounding can push the difference below zero where a channel is constant.
     variance = jnp.maximum((hidden * hidden).mean(0) - mean * mean, 0)
     root = lax.rsqrt(variance + epsilon)
     slope = scale * root
     normed = hidden * slope[None] + (bias - mean * slope)[None]
-    outputs = normed.reshape(inputs.shape), mean, variance
-    return outputs, (hidden, scale, mean, root)
+    outputs = normed.reshape(inputs.shape).astype(inputs.dtype), mean, variance
+    return outputs, (flat, scale, mean, root)
 
 
 def _norm_backward(epsilon, saved, gradients):
     """∂h = γ/√(σ² + ε) · (∂y − mean(∂y) − ĥ·mean(∂y·ĥ)), ĥ the normalised h."""
     del epsilon  # It is in `root`.
     hidden, scale, mean, root = saved
-    gradient, samples = _flat(gradients[0]), len(hidden)
+    hidden, gradient, samples = _wide(hidden), _wide(_flat(gradients[0])), len(hidden)
     d_bias = gradient.sum(0)
     d_scale = ((gradient * hidden).sum(0) - mean * d_bias) * root
     slope = scale * root
     tilt = slope * root * d_scale / samples
     offset = slope * d_bias / samples - tilt * mean
     d_hidden = slope[None] * gradient - tilt[None] * hidden - offset[None]
-    return d_hidden.reshape(gradients[0].shape), d_scale, d_bias
+    d_scale, d_bias = d_scale.astype(scale.dtype), d_bias.astype(scale.dtype)
+    like = gradients[0]
+    return d_hidden.reshape(like.shape).astype(like.dtype), d_scale, d_bias
 
 
 @partial(jax.jit, static_argnums=3)
 def _gelu_forward(inputs, scale, bias, epsilon):
     flat = _flat(inputs)
-    cdf = _normal_cdf(flat)
-    (normed, *moments), (_, *saved) = _norm_forward(flat * cdf, scale, bias, epsilon)
-    kept = cdf if on_cpu() else None
-    return (normed.reshape(inputs.shape), *moments), (flat, kept, *saved)
+    cdf = _normal_cdf(wide := _wide(flat))
+    (normed, *moments), (_, *saved) = _norm_forward(wide * cdf, scale, bias, epsilon)
+    kept = cdf.astype(flat.dtype) if on_cpu() else None
+    normed = normed.reshape(inputs.shape).astype(inputs.dtype)
+    return (normed, *moments), (flat, kept, *saved)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -78,18 +81,24 @@ def _gelu_backward(epsilon, saved, gradients):
     inputs, cdf, *saved = saved
     if cdf is None:
         # Behind a barrier, or the compiler would find it computed before and keep it.
-        inputs = lax.optimization_barrier(inputs)
+        inputs = _wide(lax.optimization_barrier(inputs))
         cdf = _normal_cdf(inputs)
-    gradient = gradients[0]
+    inputs, cdf, gradient = _wide(inputs), _wide(cdf), gradients[0]
     d_hidden, d_scale, d_bias = _norm_backward(
-        epsilon, (inputs * cdf, *saved), (_flat(gradient),)
+        epsilon, (inputs * cdf, *saved), (_wide(_flat(gradient)),)
     )
     d_inputs = d_hidden * (cdf + inputs * _normal_pdf(inputs))
-    return d_inputs.reshape(gradient.shape), d_scale, d_bias
+    d_inputs = d_inputs.reshape(gradient.shape).astype(gradient.dtype)
+    return d_inputs, d_scale, d_bias
 
 
 gelu_norm.defvjp(_gelu_forward, _gelu_backward)
 batch_norm.defvjp(_norm_forward, _norm_backward)
+
+
+def _wide(values):
+    """In single precision at least: sums of shorter numbers lose too much."""
+    return values.astype(jnp.promote_types(values.dtype, jnp.float32))
 
 
 def _flat(inputs):

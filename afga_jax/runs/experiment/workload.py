@@ -97,7 +97,9 @@ def _images(config: Config, access: data.Access) -> Workload:
     # Bytes are images, which are normalised; whole numbers of other kinds are words.
     whole = np.issubdtype(test.inputs.dtype, np.integer)
     dtype = "int32" if whole else "float32"
-    task = models.classifier(model_of(config, classes), shape, jnp.dtype(dtype))
+    task = models.classifier(
+        model_of(config, classes), shape, jnp.dtype(dtype), dtype=config.dtype
+    )
     facts = _inputs(shape, dtype, classes)
     facts["label_names"] = list(dataset.label_names)
     return Workload(task, clients, test, assignment, dataset.train_targets, facts)
@@ -162,7 +164,8 @@ def _text(config: Config, access: data.Access) -> Workload:
     assignment = _deal_text(config, text)
     clients = data.text_clients(text, assignment, batch_size=config.batch_size)
     classes = len(data.shakespeare.ALPHABET)
-    task = models.next_character(model_of(config, classes), text.window)
+    model = model_of(config, classes)
+    task = models.next_character(model, text.window, dtype=config.dtype)
     test = data.held_out_text(text, config.test_samples or int(text.test_counts.sum()))
     # A window is named by its start; its label is the character that follows.
     labels = text.text[text.window :]
@@ -203,7 +206,7 @@ def _gaussians(config: Config, access: data.Access) -> Workload:
         batch_size=config.batch_size,
         seed=config.partition_seed,
     )
-    task = models.classifier(model_of(config, num_classes=2), (2,))
+    task = models.classifier(model_of(config, 2), (2,), dtype=config.dtype)
     labels = np.asarray(clients.source.targets)
     test, facts = _everything(clients), _inputs((2,), "float32", 2)
     if config.test_samples is not None:
