@@ -156,17 +156,15 @@ def spent(
       key: The run's key, or several seeds'.
       info: The rounds' diagnostics, with a leading axis of rounds.
     """
-    read = (info.uploads, info.faults)
-    uploads, faults = jax.tree.map(lambda x: _by_seed(np.asarray(x)), read)
+    read = {name: getattr(info, name) for name in ("uploads", "faults", "receivers")}
+    read = jax.tree.map(lambda x: _by_seed(np.asarray(x)), read)
     seeds = key.reshape(-1)
     plan: Callable = jax.jit(algorithm.plan)
     rows = []
-    for number, seed in np.ndindex(uploads.shape):
+    for number, seed in np.ndindex(read["uploads"].shape):
         drawn = plan(seeds[seed], number) if costs.needs_plan else None
-        alone = info._replace(
-            uploads=uploads[number, seed],
-            faults={name: count[number, seed] for name, count in faults.items()},
-        )
+        own = jax.tree.map(lambda x: x[number, seed], read)  # noqa: B023
+        alone = info._replace(**own)
         rows.append(costs.per_round(alone, number, drawn))
     return {
         name: np.array([row[name] for row in rows]).reshape(info.uploads.shape)

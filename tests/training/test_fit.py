@@ -155,6 +155,22 @@ def test_who_mixes_is_drawn_for_the_ledger():
         assert result.history.bytes[number] == row["bytes"]
 
 
+def test_who_gets_the_model_is_counted():
+    algorithm = afga_jax.build(
+        *("hafed_partial", toy.logistic()),
+        **{"num_clients": 12, "num_clusters": 2, "active": 4, "local_steps": 2},
+        broadcast="sampled",
+    )
+    keys = keys_of(0, 2)
+    result = afga_jax.fit(algorithm, toy.clients(12), key=keys, rounds=2)
+    np.testing.assert_array_equal(result.info.receivers, np.full((2, 2), 4))
+    prices = afga_jax.ledger.costs(algorithm, algorithm.init(KEY))
+    alone = jax.tree.map(lambda x: x[1, 1], result.info)
+    row = prices.per_round(alone, 1)
+    assert (row["server_downloads"], row["broadcasts"]) == (4, 0)
+    assert result.history.bytes[1, 1] == row["bytes"]
+
+
 def test_links_are_the_hours():
     slow = afga_jax.ledger.Links(server_seconds=36, client_seconds=3.6)
     hours = [
