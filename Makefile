@@ -13,7 +13,7 @@ TESTS := $(PYTEST) -p no:nbmake
 export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/$(VENV)/programs
 export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0
 
-.PHONY: demo check test slow notebooks lint types docs wheel install clean
+.PHONY: demo check test slow notebooks trackers lint types docs wheel install clean
 
 # The papers' boxes, identities, the generated family, mixing, span engine, server step, and
 # one case on two devices; of many cases of one kind, the first.
@@ -41,6 +41,11 @@ demo: install
 notebooks: install
 	$(PYTEST) --nbmake notebooks/*.ipynb
 
+# With the packages of the extras, which lie apart: they hold back what others need newer.
+trackers: $(VENV)/trackers/installed
+	PYTHONPATH=$(CURDIR)/$(VENV)/trackers $(BIN)/python -m pytest -p no:nbmake -q \
+		tests/runs/test_trackers.py
+
 lint: install
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -67,6 +72,12 @@ install: $(VENV)/installed
 $(VENV)/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	touch $@
+
+$(VENV)/trackers/installed: $(VENV)/installed
+	rm -rf $(@D)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target $(@D) \
+		wandb==0.31.0 mlflow-skinny==3.17.2
 	touch $@
 
 clean:

@@ -52,7 +52,7 @@ from afga_jax.training.seeds import over_seeds
 from afga_jax.training.trainer import Trainer
 from afga_jax.typing import Batch, ClientData, Task
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "ALGORITHMS",
