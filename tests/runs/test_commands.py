@@ -97,10 +97,10 @@ def test_commands_are_found():
 @pytest.mark.parametrize("command", MAKE)
 def test_make_target_is_run_by_ci(command):
     targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    steps = re.findall(r"^make (\w+)$", (ROOT / ".ci" / "run").read_text(), re.M)
+    steps = re.findall(r"^make (.+)$", (ROOT / ".ci" / "run").read_text(), re.M)
     _, target = command.split()
     assert target in targets
-    assert target in {*steps, *BY_HAND}
+    assert target in {*" ".join(steps).split(), *BY_HAND}
 
 
 def test_workflow_runs_what_ci_runs():
