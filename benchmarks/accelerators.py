@@ -68,6 +68,7 @@ _ROOM = {
     "afga-convmixer-3-seeds": _afga("convmixer", "dense", seeds=3),
     "afga-convmixer-setting-2": _afga("convmixer", "dense", **TWO),
     "afga-convmixer-setting-2-3-seeds": _afga("convmixer", "dense", seeds=3, **TWO),
+    "afga-convmixer-10000-clients": _afga("convmixer", "dense", num_clients=10_000),
 }
 _SHARED = {"afga-convmixer-clients:4": _afga("convmixer", "dense", mesh=4)}
 #: Cases of each target, the most important first.

@@ -63,7 +63,8 @@ def found(text):
     every = []
     for name, lines in bodies.items():
         for line in lines:
-            kind = re.search(rf" ({'|'.join(_NAMES)})(-start)?\(", line)
+            # One in two halves says in its second what has arrived.
+            kind = re.search(rf" ({'|'.join(_NAMES)})(-done)?\(", line)
             if kind:
                 shapes = line[: kind.start()].partition(" = ")[2]
                 every.append(Collective(kind[1], _bytes(shapes), name in looped))

@@ -53,9 +53,11 @@ def main(target_name: str, case: dict[str, Any], kept: pathlib.Path) -> dict[str
     }
     if case.get("mesh"):
         sent: dict[str, float] = {}
+        steps = about["steps"] / (counts.trips or about["steps"])
         for one in collectives.found(text):
             if one.looped:
-                sent[one.name] = sent.get(one.name, 0) + one.bytes / about["model"]
+                models = one.bytes / about["model"] / steps
+                sent[one.name] = sent.get(one.name, 0) + models
         about["collectives"] = sent
     return {**figures, **about, "memory": memory}
 

@@ -27,7 +27,7 @@ class Instruction(NamedTuple):
       name: Its name in the computation.
       shapes: Types and shapes of its results, as text.
       opcode: What it does.
-      operands: Names of what it reads.
+      operands: Names of what it reads; of a constant, its value.
       rest: What else is said of it.
     """
 
@@ -153,10 +153,20 @@ class Program:
             outside,
             gradient,
             self._whole(self.entry, but=steps[0].name),
-            steps[0].trips,
+            steps[0].trips or self._bound(steps[0]),
             sum(line.opcode == "while" for line in every),
             len(every),
         )
+
+    def _bound(self, loop: Instruction) -> int | None:
+        """Where a loop that counts from zero stops, which not all compilers say."""
+        condition = self.computations[loop.called("condition")[0]]
+        named = {line.name: line for line in condition}
+        for line in condition:
+            if line.opcode == "compare" and "direction=LT" in line.rest:
+                bound = named[line.operands[1]]
+                return int(bound.operands[0]) if bound.opcode == "constant" else None
+        return None
 
     def _split(self, body: str) -> tuple[Part, Part]:
         outside, gradient = Part(), Part()
@@ -304,6 +314,8 @@ def _instruction(row: str) -> Instruction | None:
     end = _closing("(" + after)
     inside, rest = after[: end - 2], after[end - 1 :]
     operands = tuple(re.findall(r"%([\w.\-]+)", inside))
+    if opcode == "constant":
+        operands = (inside,)
     return Instruction(found[1], shapes, opcode, operands, rest)
 
 

@@ -57,6 +57,15 @@ def test_what_a_turn_starts_copies_calls_and_moves():
     assert found.gradient == hlo.Part(1, 0, 0, library, array + 32 + 16)
     assert found.round == hlo.Part(1, 0, 0, {}, 2 * array)
     assert (found.trips, found.loops) == (3, 1)
+    # Where the compiler does not say how often, the condition does.
+    silent = PROGRAM.replace(', backend_config={"known_trip_count":{"n":"3"}}', "")
+    counting = silent.replace(
+        "ROOT %go = pred[] constant(true)",
+        "%n = s32[] get-tuple-element(%c), index=0\n  %end = s32[] constant(3)\n"
+        "  ROOT %go = pred[] compare(%n, %end), direction=LT",
+    )
+    assert hlo.Program(silent, rows=10).counts().trips is None
+    assert hlo.Program(counting, rows=10).counts().trips == 3
 
 
 def test_a_real_round_has_one_loop_of_local_steps():
