@@ -100,12 +100,14 @@ def _graph(name: str, given: Any, num_clients: int) -> Graph:
         topology=given,
     )
     mixing, plan = algorithm.recipe.mixing, algorithm.plan(jax.random.key(0), 0)
-    contraction, everybody = mixing.contraction(), np.arange(num_clients)
+    contraction = mixing.contraction()
+    if contraction is None:
+        raise ValueError(f"of {name} no ρ is known, so it has no place in the figure.")
+    everybody = np.arange(num_clients)
     drawn = name in SEQUENCES and contraction.steps == 1
     steps = 3 if drawn else contraction.steps
-    matrices = [
-        mixing.sparse(plan, step, 0, everybody).toarray() for step in range(steps)
-    ]
+    sparse = mixing.sparse_steps(plan, steps, 0, everybody)
+    matrices = [matrix.toarray() for matrix in sparse if matrix is not None]
     return Graph(name, matrices, contraction, of_matrix(matrices[0]), drawn)
 
 
@@ -160,11 +162,11 @@ def _picture(panel: "Axes", graph: Graph) -> None:
             }
             ends = {"xy": places[to], "xytext": places[source]}
             panel.annotate("", **ends, arrowprops=look)
-    colors = "0.25"
+    colors = ["0.25"] * len(places)
     if graph.name == "label_aware":
         labels = one_label_each(len(places)).argmax(1)
         colors = [figures.color(1 + label) for label in labels]
-    panel.scatter(*places.T, s=16, c=colors, zorder=3)
+    panel.scatter(places[:, 0], places[:, 1], s=16, c=colors, zorder=3)
     panel.margins(0.08)
 
 
