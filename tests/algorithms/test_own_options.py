@@ -237,6 +237,7 @@ def test_a_run_of_an_algorithm_that_is_not_there():
         Config.from_dict({"algo": "cautious", "share": 0.1})
 
 
+@pytest.mark.slow
 def test_runs_of_ones_own_keep_it(cautious, registry, tmp_path):
     def make(share):
         return cautious(TASK, **SIZES, share=share)

@@ -342,9 +342,9 @@ def test_a_seed_that_k_means_does_not_take():
 @pytest.mark.parametrize(
     ("given", "notes"),
     [
-        ({"engine": "span"}, 1),
+        pytest.param({"engine": "span"}, 1, marks=pytest.mark.slow),
         ({}, 1),  # by the rule it is the span engine, too
-        ({"engine": "dense"}, 0),
+        pytest.param({"engine": "dense"}, 0, marks=pytest.mark.slow),
         ({"local_steps": 2}, 0),
     ],
     ids=["span", "auto", "dense", "short"],
