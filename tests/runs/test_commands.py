@@ -72,6 +72,13 @@ BENCHMARKS = [line for line in PYTHON if "benchmarks" in line]
 PLUGINS = [line for line in PYTHON if "--plugin" in line]
 EXPERIMENTS = [x for x in PYTHON if "experiments." in x and x not in PLUGINS]
 TESTS = [line for line in PYTHON if "pytest" in line]
+# Devices and processes: `test_scale`, `test_processes`. All tables and figures:
+# `test_paper`; here one of them, with a search for its rates.
+PAPERS = [line for line in EXPERIMENTS if "experiments.paper" in line]
+TRAINED = [
+    *[x for x in PAPERS if "--tune" in x][:1],
+    *[x for x in EXPERIMENTS if not re.search(r"\.data|\.paper|--mesh|--coord", x)],
+]
 # Run by `tests/testing/test_vectors.py`.
 VECTORS = "python -m afga_jax.testing.vectors OUT"
 # Run by `tests/algorithms/test_signatures.py`.
@@ -173,11 +180,7 @@ def test_flags_are_understood(command, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "command",
-    # Devices and processes: `test_scale`, `test_processes`.
-    [x for x in EXPERIMENTS if not re.search(r"experiments\.data|--mesh|--coord", x)],
-)
+@pytest.mark.parametrize("command", TRAINED)
 def test_runs_at_smoke_scale(command, tmp_path, monkeypatch):
     monkeypatch.setenv("AFGA_OFFLINE", "1")
     monkeypatch.setenv("AFGA_CACHE_DIR", str(tmp_path / "cache"))
