@@ -224,10 +224,12 @@ def _table(pairs: Sequence[tuple[Point, Run]]) -> str:
     labels = list(dict.fromkeys(point.method.label for point, _ in pairs))
     body = []
     for place in dict.fromkeys(point.place for point, _ in pairs):
-        found = _accuracies(pairs, place)
-        first = leaders(found)
+        accuracies = _accuracies(pairs, place)
+        first = leaders(accuracies)
         where = f"{place.graph}, {place.rate:.0%}, α = {place.alpha:g}"
-        body.append([where, *(_entry(found[name], name in first) for name in labels)])
+        body.append(
+            [where, *(_entry(accuracies[name], name in first) for name in labels)]
+        )
     return markdown(["accuracy, %", *labels], body)
 
 
@@ -246,11 +248,11 @@ def _draw(above: str, pairs: Sequence[tuple[Point, Run]], path: Path) -> None:
     places = list(dict.fromkeys(point.place for point, _ in pairs))
     methods = list(dict.fromkeys(point.method for point, _ in pairs))
     graphs = list(dict.fromkeys(place.graph for place in places))
-    found = {place: _accuracies(pairs, place) for place in places}
+    accuracies = {place: _accuracies(pairs, place) for place in places}
     means = {
         (place, name): float(mean_and_deviation(sample)[0])
         for place in places
-        for name, sample in found[place].items()
+        for name, sample in accuracies[place].items()
     }
     finite = [mean for mean in means.values() if np.isfinite(mean)] or [0.0]
     shade = Normalize(np.quantile(finite, 0.05), max(finite))
@@ -272,7 +274,7 @@ def _draw(above: str, pairs: Sequence[tuple[Point, Run]], path: Path) -> None:
             )
             panel.set_title(_heading(method, graph, pairs), fontsize=8)
         labels = [method.label for method in methods]
-        _map(row[-1], {place: _winner(found[place], labels) for place in here})
+        _map(row[-1], {place: _winner(accuracies[place], labels) for place in here})
         row[-1].set_title("who is best", fontsize=8, fontweight="bold")
         row[0].set_ylabel("uploads, % of clients", fontsize=8)
     for panel in panels[-1]:
@@ -293,9 +295,9 @@ def _heading(method: Method, graph: str, pairs) -> str:
     return f"{label}\n{graph}, ρ = {rho:.3f}"
 
 
-def _winner(found: Mapping[str, np.ndarray], labels: Sequence[str]):
+def _winner(accuracies: Mapping[str, np.ndarray], labels: Sequence[str]):
     """Colour, text and whether it is white, of a cell of the last column."""
-    first = leaders(found)
+    first = leaders(accuracies)
     if not first:
         return "0.85", NOTHING, False
     best, *level = first
