@@ -1,9 +1,11 @@
 """What every mixing answers, and what follows from the answers."""
 
+import functools
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy  # `scipy.sparse` is imported where it is used first
@@ -142,8 +144,13 @@ class Mixing(ABC):
         """The messages of each mixing step."""
         cycles = range(len(participants.clusters))
 
+        # Compiled: drawn operation by operation, a matrix takes longer than a round.
+        @functools.partial(jax.jit, static_argnums=2)
+        def matrix_at(plan, step, cycle):
+            return self.at(plan, step, cycle).matrix()
+
         def at(round, step, plan):
-            matrices = (self.at(plan, step, cycle).matrix() for cycle in cycles)
+            matrices = (matrix_at(plan, step, cycle) for cycle in cycles)
             return in_sequence([of_matrix(matrix)] for matrix in matrices)
 
         return StepMessages(at, needs_plan=True)

@@ -338,10 +338,10 @@ class Varying(Mixing):
         return None
 
     def messages(self, participants):
-        cycles = len(participants.clusters)
+        cycles, matrix_at = len(participants.clusters), jax.jit(self.matrix_at)
 
         def at(round, step, plan):
-            matrix = self.matrix_at(np.int32(round), np.int32(step))
+            matrix = matrix_at(np.int32(round), np.int32(step))
             return in_sequence([[of_matrix(matrix)]] * cycles)
 
         return StepMessages(at)

@@ -199,6 +199,27 @@ def test_a_graph_that_changes_is_counted_round_by_round():
     assert costs.per_round(info(0), 1)["gossip_messages"] == 30 + 12 + 30
 
 
+def test_a_drawn_graph_is_traced_once():
+    """Drawing it operation by operation took ten times as long as the round."""
+    traced = []
+
+    def matrix_at(key):
+        traced.append(key)
+        partner = jax.random.permutation(key, 6).reshape(2, 3)
+        edges = jnp.zeros((6, 6)).at[partner, partner[::-1]].set(1)
+        return (jnp.eye(6) + edges) / 2
+
+    algorithm, costs = prices(
+        "dsgd", 6, topology=mixing.RandomMixing(matrix_at), local_steps=3
+    )
+    draw = jax.jit(algorithm.plan)
+    traced.clear()
+    for round in range(4):
+        plan = draw(jax.random.key(1), round)
+        assert costs.per_round(info(0), round, plan)["gossip_messages"] == 3 * 6
+    assert len(traced) == 1
+
+
 def test_mixing_of_an_unknown_kind_is_counted_by_its_matrices():
     class Wrapped:
         def __init__(self):
