@@ -10,8 +10,8 @@ between 96.7 and 98.0 %, most within one standard deviation of each other.
 
 DFedAvgM's momentum does not bear DSGD's η_l: with 16 clients, α = 0.3, 8 local steps,
 hidden units 32 and 40 rounds, seeds 100 to 102, 0.03 ends at 95.0 %, 0.1 at 96.1 %, 0.3
-at 95.9 % and 1 at 16.4 %. Epidemic Learning does: there 0.03 ends at 92.9 %, 0.1 at 96.3 %,
-0.3 at 96.8 % and 1, which is DSGD's, at 97.5 %.
+at 95.9 % and 1 at 16.4 %. Epidemic Learning does: there 0.03 ends at 92.9 %, 0.1 at
+96.3 %, 0.3 at 96.8 % and 1, which is DSGD's, at 97.5 %.
 
 On the problems with a known optimum f(x) − f(x*) was compared instead, for FedAvg,
 SCAFFOLD and DSGD (η_l) and for FedAMSGrad, AFGA and CAFGA (η_l, η ∈ {.03, .1, .3}, ε ∈
