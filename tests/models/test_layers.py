@@ -12,7 +12,7 @@ import pytest
 from jax import lax
 
 from afga_jax.models import layers
-from afga_jax.models.layers import norm, windows
+from afga_jax.models.layers import norm, windows, winograd
 from cases import marked
 
 convolution = importlib.import_module("afga_jax.models.layers.convolution")
@@ -85,6 +85,48 @@ def test_convolution_is_flax_conv(x64, kernel, strides, padding, image, channels
         normal(0, 3, *image, channels[0]),
         weights,
         tolerance=EXACT,
+    )
+
+
+# Channels, images and padding; the second makes the last tiles reach beyond the image.
+@pytest.mark.parametrize(
+    ("channels", "image", "padding"),
+    [
+        ((64, 65), (10, 8, 8), "SAME"),
+        ((65, 64), (14, 7, 9), "VALID"),
+        ((64, 64), (20, 5, 6), ((2, 0), (0, 3))),
+    ],
+)
+def test_many_channels_take_fewer_products(x64, channels, image, padding):
+    inputs = normal(0, *image, channels[0])
+    kernel = normal(1, 3, 3, *channels) / 24
+    pads = windows.explicit_padding(image[1:], (3, 3), (1, 1), padding)
+    assert winograd.is_faster(inputs, kernel, (1, 1), pads)
+    fast = functools.partial(layers.convolution, padding=padding)
+    plain = plain_convolution((1, 1), padding)
+    assert_same(fast, plain, inputs, kernel, tolerance=EXACT)
+    # What the transforms cancel costs digits in single precision, as the module says.
+    singles = [array.astype(jnp.float32) for array in (inputs, kernel)]
+    single, double = fast(*singles), plain(inputs, kernel)
+    assert abs(single - double).max() < 3e-5 * abs(double).max()
+
+
+@pytest.mark.parametrize(
+    ("image", "kernel", "strides"),
+    [
+        ((50, 8, 8, 63), (3, 3, 63, 64), (1, 1)),
+        ((50, 8, 8, 64), (5, 5, 64, 64), (1, 1)),
+        ((50, 8, 8, 64), (3, 3, 64, 64), (2, 2)),
+        ((9, 8, 8, 64), (3, 3, 64, 64), (1, 1)),
+        ((50, 3, 8, 64), (3, 3, 64, 64), (1, 1)),
+    ],
+)
+def test_few_tiles_or_channels_take_all_products(image, kernel, strides):
+    images, weights = jnp.zeros(image), jnp.zeros(kernel)
+    assert not winograd.is_faster(images, weights, strides, ((1, 1), (1, 1)))
+    halves = jnp.zeros((50, 8, 8, 64), jnp.bfloat16), jnp.zeros((3, 3, 64, 64))
+    assert not winograd.is_faster(
+        halves[0], halves[1].astype(jnp.bfloat16), (1, 1), ((1, 1), (1, 1))
     )
 
 

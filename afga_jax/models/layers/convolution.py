@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from afga_jax.models.layers import winograd
 from afga_jax.models.layers.windows import (
     LAYOUT,
     Bodies,
@@ -115,6 +116,8 @@ def _forward(inputs, kernel, *, strides, padding):
     if kernel.shape[2] == 1:
         # The native convolution has nothing to vectorise in one input channel.
         return filtered(pad(inputs, padding), kernel[:, :, 0], strides)
+    if winograd.is_faster(inputs, kernel, strides, padding):
+        return winograd.convolution(inputs, kernel, padding)
     return _native(inputs, kernel, strides=strides, padding=padding)
 
 
@@ -128,6 +131,8 @@ def _backward(inputs, kernel, gradient, *, strides, padding):
         inputs.shape[1:3], gradient.shape[1:3], kernel.shape[:2], strides, padding
     )
     d_inputs = _input_gradient(kernel, gradient, strides, back)
+    if winograd.is_faster(inputs, kernel, strides, padding):
+        return d_inputs, winograd.kernel_gradient(inputs, gradient, padding)
     # Few channels make patches that are slow to collect, many make the convolution's
     # kernel, which is the whole gradient image, too large.
     if kernel.shape[2] >= 64:
@@ -165,6 +170,8 @@ _DEPTHWISE = Bodies(_native, _depthwise_forward, _depthwise_backward)
 
 def _input_gradient(kernel, gradient, strides, padding):
     """Spread the gradient by the stride, then convolve with the mirrored kernel."""
+    if winograd.is_faster(gradient, kernel, strides, padding):
+        return winograd.input_gradient(gradient, kernel, padding)
     return lax.conv_general_dilated(
         gradient,
         kernel[::-1, ::-1].swapaxes(2, 3),
