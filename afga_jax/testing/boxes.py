@@ -79,15 +79,13 @@ def afga(
         needed, uploads = [], 0
         for draws in cycles:  # 3: S_r is draws.upload; one cycle but for FedCluster
             begun, origins = len(losses), Origins(everybody)
-            models = np.array([x for _ in everybody])  # 4
-            stats = np.array([s for _ in everybody])
+            models, stats = problem.copies(x, s)  # 4
             steps = [local(_at(local_lr, r)) for _ in everybody]
             for t, selected in enumerate(draws.active):  # 5, 6: S_{r,t}
                 for i in everybody:  # 7
                     if i in selected:  # 8
-                        loss, g, stats[i] = draws.gradient(
-                            t, i, models[i], stats[i]
-                        )  # 9
+                        # 9
+                        loss, g, stats[i] = draws.gradient(t, i, models[i], stats[i])
                         models[i] += steps[i](g)  # 10
                         origins.add(i, len(losses) - begun)
                         losses.append(loss)
@@ -161,36 +159,27 @@ def by_matrices(
         needed, uploads, idle = [], 0, 0
         for draws in cycles:
             begun, origins = len(losses), Origins(everybody)
-            remembered: dict[int, frozenset] = {
-                i: frozenset() for i in everybody
-            }  # by local optimizers
-            models = np.array([x for _ in everybody])
-            stats = np.array([s for _ in everybody])
+            remembered = Origins(everybody).of  # by local optimizers
+            models, stats = problem.copies(x, s)
             steps = [local(_at(local_lr, r)) for _ in everybody]
             for t, selected in enumerate(draws.active):
                 matrix, behind = matrix_at(draws, t), {}
-                increments, stat_increments = (
-                    np.zeros_like(models),
-                    np.zeros_like(stats),
-                )
+                increments, moved = np.zeros_like(models), np.zeros_like(stats)
                 for i in sorted(selected):
                     loss, g, new_stats = draws.gradient(t, i, models[i], stats[i])
-                    increments[i], stat_increments[i] = (
-                        steps[i](g),
-                        new_stats - stats[i],
-                    )
+                    increments[i], moved[i] = steps[i](g), new_stats - stats[i]
                     behind[i] = origins.of[i] | remembered[i] | {len(losses) - begun}
                     losses.append(loss)
                 if local is not sgd:
                     remembered |= behind
                 if mixing_order == "before":
                     models = matrix @ models + increments
-                    stats = matrix @ stats + stat_increments
+                    stats = matrix @ stats + moved
                     origins.mix(everybody, matrix)
                     origins.join(behind)
                 else:
                     models = matrix @ (models + increments)
-                    stats = matrix @ (stats + stat_increments)
+                    stats = matrix @ (stats + moved)
                     origins.join(behind)
                     origins.mix(everybody, matrix)
             weights = upload_weights(problem, draws.upload, by_size, by_members)
@@ -287,7 +276,7 @@ def fedopt(
         deltas, stats, counts = [], [], []
         for i in draws.upload:
             step = local(_at(local_lr, r))
-            y, s_i = _alone(x, s, draws, i, step, losses, pull=mu)
+            y, s_i = draws.alone(i, x, s, step, losses, pull=mu)
             deltas.append(y - x)
             stats.append(s_i)
             counts.append(problem.sizes[i] if by_size else 1)
@@ -328,7 +317,7 @@ def fedcluster(
             samples = sum(problem.sizes[i] if by_size else 1 for i in sampled)
             delta, s_next = np.zeros_like(x), np.zeros_like(s)
             for i in sampled:
-                w, s_i = _alone(x, s, draws, i, local(local_lr), losses, pull=mu)
+                w, s_i = draws.alone(i, x, s, local(local_lr), losses, pull=mu)
                 weight = (problem.sizes[i] if by_size else 1) / samples  # p_k / q
                 delta = delta + weight * (w - x)
                 s_next = s_next + weight * s_i
@@ -357,7 +346,7 @@ def scaffold(
         deltas, control_deltas = [], []
         for i in draws.upload:
             shift = c - controls[i]
-            y, _ = _alone(x, s, draws, i, sgd(local_lr), losses, shift=shift)  # 10
+            y, _ = draws.alone(i, x, s, sgd(local_lr), losses, shift=shift)  # 10
             control = controls[i] - c + (x - y) / (draws.steps * local_lr)  # 12
             deltas.append(y - x)  # 13
             control_deltas.append(control - controls[i])
@@ -386,22 +375,12 @@ def feddyn(
         models = []
         for i in draws.upload:
             step, shift = sgd(local_lr), -duals[i]
-            y, _ = _alone(x, s, draws, i, step, losses, pull=alpha, shift=shift)
+            y, _ = draws.alone(i, x, s, step, losses, pull=alpha, shift=shift)
             duals[i] = duals[i] - alpha * (y - x)
             models.append(y)
         h = h - alpha / problem.num_clients * sum(y - x for y in models)
         x = np.mean(models, 0) - h / alpha
         yield BoxResult(x, s, losses, len(models))
-
-
-def _alone(x, s, draws, client, step: Callable, losses: list, *, pull=0.0, shift=0.0):
-    """A client's round without mixing: g + pull·(y − x) + shift at each step."""
-    y = x
-    for t in range(draws.steps):
-        loss, g, s = draws.gradient(t, client, y, s)
-        y = y + step(g + pull * (y - x) + shift)
-        losses.append(loss)
-    return y, s
 
 
 def _gossip(members: list[int], models: dict) -> dict:

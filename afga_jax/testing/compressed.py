@@ -15,6 +15,7 @@ from afga_jax.testing.parts import (
     fedams,
     fedamsgrad,
     ring,
+    sgd,
     upload_weights,
     within,
 )
@@ -51,13 +52,10 @@ def fedcams(
     x, s, server = problem.params, problem.stats, server()
     errors = np.zeros((problem.num_clients, len(x)))
     for (draws,) in rounds:
-        losses, total, stats = [], 0.0, []
+        losses: list[float] = []
+        total, stats = 0.0, []
         for i in sorted(draws.upload):
-            y, s_i = x, s
-            for t in range(draws.steps):
-                loss, g, s_i = draws.gradient(t, i, y, s_i)
-                y = y - local_lr * g
-                losses.append(loss)
+            y, s_i = draws.alone(i, x, s, sgd(local_lr), losses)
             wanted = y - x + errors[i]
             sent = compress(wanted)
             errors[i] = wanted - sent
@@ -79,8 +77,7 @@ def choco_sgd(
 ) -> Iterator[BoxResult]:
     """CHOCO-SGD, without a server; the mean of the models is evaluated."""
     everybody = range(problem.num_clients)
-    models = np.array([problem.params for _ in everybody])
-    stats = np.array([problem.stats for _ in everybody])
+    models, stats = problem.copies(problem.params, problem.stats)
     public = np.hstack([models, stats])
     for (draws,) in rounds:
         losses: list[float] = []
@@ -108,14 +105,10 @@ def choco_afga(
     server=fedamsgrad,
 ) -> Iterator[BoxResult]:
     """AFGA and CAFGA with CHOCO in the place of gossip; x̂ᵢ = x_r in each round."""
-    x, s, everybody = problem.params, problem.stats, range(problem.num_clients)
-    server = server()
+    x, s, server = problem.params, problem.stats, server()
     for (draws,) in rounds:
         losses: list[float] = []
-        models, stats = (
-            np.array([x for _ in everybody]),
-            np.array([s for _ in everybody]),
-        )
+        models, stats = problem.copies(x, s)
         public = np.hstack([models, stats])
         for t, selected in enumerate(draws.active):
             for i in sorted(selected):
@@ -149,8 +142,7 @@ def choco(matrix, models, stats, public, compress, step_size):
     x = np.hstack([models, stats])
     public = public + np.array([compress(row) for row in x - public])
     mixed = x.copy()
-    for i in range(len(x)):
-        for j in range(len(x)):
-            mixed[i] += step_size * matrix[i, j] * (public[j] - public[i])
+    for i, j in np.ndindex(matrix.shape):
+        mixed[i] += step_size * matrix[i, j] * (public[j] - public[i])
     parameters = models.shape[1]
     return mixed[:, :parameters], mixed[:, parameters:], public

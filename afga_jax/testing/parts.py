@@ -45,6 +45,18 @@ class Draws(NamedTuple):
         """
         return value_and_grad(params, stats, self.batch(step, client))
 
+    def alone(self, client: int, x, s, step: Callable, losses: list, pull=0.0, shift=0):
+        """A client's round without mixing: its model and statistics after all steps.
+
+        Each step is along g + pull·(y − x) + shift, with y = x at the beginning.
+        """
+        y = x
+        for t in range(self.steps):
+            loss, g, s = self.gradient(t, client, y, s)
+            y = y + step(g + pull * (y - x) + shift)
+            losses.append(loss)
+        return y, s
+
 
 Rounds = list[list[Draws]]  # of each round, the draws of its cycles
 
@@ -68,6 +80,10 @@ class BoxStart(NamedTuple):
     def num_clients(self) -> int:
         """N."""
         return len(self.sizes)
+
+    def copies(self, *vectors: np.ndarray) -> list[np.ndarray]:
+        """A row for each client of each vector, `[clients, d]`."""
+        return [np.tile(vector, (self.num_clients, 1)) for vector in vectors]
 
 
 class BoxResult(NamedTuple):

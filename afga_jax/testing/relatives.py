@@ -106,7 +106,7 @@ def slowmo(
         losses: list[float] = []
         gamma = local_lr(r) if callable(local_lr) else local_lr
         ends = [  # 2-5
-            _steps(x, s, draws, i, nesterov(gamma, decay), losses)
+            draws.alone(i, x, s, nesterov(gamma, decay), losses)
             for i in range(problem.num_clients)
         ]
         models, stats = map(np.array, zip(*ends, strict=True))
@@ -188,8 +188,7 @@ def tthf(
     for (draws,) in rounds:
         losses: list[float] = []
         origins = Origins(everybody)
-        models = np.array([x for _ in everybody])
-        stats = np.array([s for _ in everybody])
+        models, stats = problem.copies(x, s)
         for t in range(draws.steps):
             for i in everybody:
                 loss, g, stats[i] = draws.gradient(t, i, models[i], stats[i])
@@ -238,7 +237,7 @@ def semi_decentralised(
       broadcast: `sampled`, `clusters` (those of the sampled) or `all`.
     """
     x, s, everybody = problem.params, problem.stats, range(problem.num_clients)
-    models, stats = np.array([x for _ in everybody]), np.array([s for _ in everybody])
+    models, stats = problem.copies(x, s)
     server = server()
     for cycles in rounds:
         losses: list[float] = []
@@ -266,12 +265,3 @@ def semi_decentralised(
             models[sorted(gets)], stats[sorted(gets)] = x, s
             uploads += len(draws.upload)
         yield BoxResult(x, s, losses, uploads)
-
-
-def _steps(x, s, draws, client, step: Callable, losses: list):
-    """A client's model and statistics after all its steps."""
-    for t in range(draws.steps):
-        loss, g, s = draws.gradient(t, client, x, s)
-        x = x + step(g)
-        losses.append(loss)
-    return x, s

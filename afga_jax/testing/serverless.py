@@ -8,13 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from afga_jax.testing.parts import (
-    BoxResult,
-    BoxStart,
-    Rounds,
-    ring,
-    within,
-)
+from afga_jax.testing.parts import BoxResult, BoxStart, Rounds, ring, within
 
 
 def dsgd(
@@ -36,8 +30,7 @@ def dsgd(
     """
     everybody = range(problem.num_clients)
     gossip = within(problem.num_clients, problem.clusters)
-    models = np.array([problem.params for _ in everybody])
-    stats = np.array([problem.stats for _ in everybody])
+    models, stats = problem.copies(problem.params, problem.stats)
     count = 0
     for (draws,) in rounds:
         losses: list[float] = []
@@ -71,7 +64,7 @@ def dadam(
     Nazari et al., "DADAM: A Consensus-Based Distributed Adaptive Gradient Method for
     Online Optimization", 2019; β₃ = 0 is AMSGrad.
     """
-    models = np.array([problem.params for _ in range(problem.num_clients)])
+    (models,) = problem.copies(problem.params)
     m, v = np.zeros_like(models), np.zeros_like(models)
     largest = np.full_like(models, eps)
     for (draws,) in rounds:
@@ -95,7 +88,7 @@ def damsgrad(
 
     Chen et al., "On the Convergence of Decentralized Adaptive Gradient Methods", 2021.
     """
-    models = np.array([problem.params for _ in range(problem.num_clients)])
+    (models,) = problem.copies(problem.params)
     matrix = ring(len(models))
     m, v = np.zeros_like(models), np.zeros_like(models)
     largest, tracked = np.full_like(models, eps), np.full_like(models, eps)
@@ -137,8 +130,7 @@ def dfedavgm(
     """
     everybody = range(problem.num_clients)
     matrix = within(problem.num_clients, problem.clusters, topology)
-    models = np.array([problem.params for _ in everybody])
-    stats = np.array([problem.stats for _ in everybody])
+    models, stats = problem.copies(problem.params, problem.stats)
     for (draws,) in rounds:
         losses: list[float] = []
         ends = np.empty_like(models)
