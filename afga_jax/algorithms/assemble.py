@@ -8,13 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from afga_jax.algorithms.adversaries import with_adversaries
 from afga_jax.algorithms.compose import check_uploads, warn_if_nothing_mixes
-from afga_jax.algorithms.compression import with_compression
-from afga_jax.algorithms.conditions import with_faults
+from afga_jax.algorithms.conditions import conditioned
 from afga_jax.algorithms.options import Options, numbers
-from afga_jax.algorithms.privacy import with_privacy
-from afga_jax.gossip.periods import repeated
 from afga_jax.keys import typed
 from afga_jax.population.sampling import Plan, make_plan
 from afga_jax.recipe import FederatedState, Recipe, RoundInfo
@@ -65,14 +61,14 @@ def assemble(
     """
     # Drawn once here, so that tracing the round does not draw it again.
     chosen = chosen.replace(clustering=chosen.clusters())
-    traced = _traced_numbers(chosen)
+    values = {name: getattr(chosen, name) for name in numbers(chosen)}
+    schedules = {name: value for name, value in values.items() if callable(value)}
+    # A weight decay of 0 costs nothing.
+    idle = {"weight_decay"} if not np.any(values["weight_decay"]) else set()
+    traced = [name for name in values if name not in schedules.keys() | idle]
 
     def recipe_with(values: dict[str, Array], round: Array) -> Recipe:
-        scheduled = {
-            name: value(round)
-            for name in numbers(chosen)
-            if callable(value := getattr(chosen, name))
-        }
+        scheduled = {name: value(round) for name, value in schedules.items()}
         options = chosen.replace(**values, **scheduled)
         return conditioned(make(options), options)
 
@@ -113,22 +109,3 @@ def assemble(
     warn_if_nothing_mixes(recipe, shape.cycles.active.shape[-1])
     check_uploads(recipe, math.prod(shape.cycles.upload.shape[1:]))
     return FederatedAlgorithm(init, plan, round, recipe, recipe_at, chosen, task, name)
-
-
-def conditioned(recipe: Recipe, options: Options) -> Recipe:
-    """The recipe in the hard conditions that were chosen; none is the recipe itself."""
-    recipe = with_adversaries(with_faults(recipe, options), options)
-    recipe = with_compression(with_privacy(recipe, options), options)
-    if not recipe.mixing.mixes:
-        return recipe
-    return recipe._replace(mixing=repeated(recipe.mixing, options.mix_times))
-
-
-def _traced_numbers(options: Options) -> tuple[str, ...]:
-    """Numbers but for schedules, and for a weight decay of 0, which costs nothing."""
-    return tuple(
-        name
-        for name in numbers(options)
-        if not callable(value := getattr(options, name))
-        and not (name == "weight_decay" and not np.any(value))
-    )

@@ -4,6 +4,8 @@ They compute N gradients per step where FedAMSGrad computes M: four times as man
 HA-Fed's setting. Reference: HA-Fed, Algorithms 1 and 2, Appendix F.3.
 """
 
+from typing import Any
+
 from afga_jax.algorithms.compose import compose
 from afga_jax.algorithms.fedopt import amsgrad_server
 from afga_jax.algorithms.options import Options, option
@@ -11,15 +13,12 @@ from afga_jax.algorithms.registry import algorithm
 from afga_jax.optimizers import server
 from afga_jax.recipe import Recipe
 
+# What all of HA-Fed have in common.
+_RATES: dict[str, Any] = {"local_lr": 0.1, "server_lr": 0.01}
+_HAFED = {**_RATES, "num_clusters": 4, "local_steps": 48}
 
-@algorithm(
-    like="hafed_partial",
-    theory="hafed",
-    local_lr=0.1,
-    server_lr=0.01,
-    num_clusters=4,
-    local_steps=48,
-)
+
+@algorithm(like="hafed_partial", theory="hafed", **_HAFED)
 def hafed(options: Options) -> Recipe:
     """HA-Fed with full participation (Algorithm 1): everybody uploads."""
     return compose(
@@ -31,14 +30,7 @@ def hafed(options: Options) -> Recipe:
     )
 
 
-@algorithm(
-    theory="hafed",
-    local_lr=0.1,
-    server_lr=0.01,
-    num_clusters=4,
-    local_steps=48,
-    participation=0.25,
-)
+@algorithm(theory="hafed", participation=0.25, **_HAFED)
 def hafed_partial(options: Options) -> Recipe:
     """HA-Fed with partial participation (Algorithm 2): m of each cluster upload."""
     return compose(
@@ -49,10 +41,6 @@ def hafed_partial(options: Options) -> Recipe:
 @algorithm(
     like="hafed_partial",
     theory="hafed",
-    local_lr=0.1,
-    server_lr=0.01,
-    num_clusters=4,
-    local_steps=48,
     participation=0.25,
     active_prob=option(
         0.5,
@@ -62,6 +50,7 @@ def hafed_partial(options: Options) -> Recipe:
         help="p_c, probability that a client computes.",
     ),
     mix_every=4,
+    **_HAFED,
 )
 def hafed_active(options: Options) -> Recipe:
     """HA-Fed partial-active (Appendix F.3): each computes with p_c, mixing every q.

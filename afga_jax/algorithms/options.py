@@ -81,18 +81,6 @@ def option(
     return field(default=default, metadata=about)
 
 
-def _number(default: float, **about) -> Any:
-    return field(default=default, metadata={"kind": float, "traced": True, **about})
-
-
-def _whole(default: Any, **about) -> Any:
-    return field(default=default, metadata={"kind": int, **about})
-
-
-def _one_of(default: Any, *choices: str) -> Any:
-    return field(default=default, metadata={"kind": str, "choices": choices})
-
-
 @dataclass(frozen=True)
 class Options:
     """Choices with a default that every algorithm has; None: the algorithm decides.
@@ -161,46 +149,44 @@ class Options:
         does.
     """
 
-    num_clients: int = _whole(dataclasses.MISSING)
-    active: int | None = _whole(None, fix="sample at least one client")
-    participation: float = field(
-        default=0.1, metadata={"kind": float, "above": 0, "at_most": 1}
-    )
-    num_clusters: int = _whole(1)
+    num_clients: int = option(dataclasses.MISSING, kind=int)
+    active: int | None = option(None, kind=int, fix="sample at least one client")
+    participation: float = option(0.1, above=0, at_most=1, traced=False)
+    num_clusters: int = option(1)
     clustering: str | Sequence | Clustering = "equal"
-    clustering_seed: int = _whole(0, at_least=0, at_most=2**31 - 1)
-    local_steps: int = _whole(24, at_most=MAX_STEPS, fix="take at least one local step")
+    clustering_seed: int = option(0, at_least=0, at_most=2**31 - 1)
+    local_steps: int = option(24, at_most=MAX_STEPS, fix="take at least one local step")
     client_steps: Sequence[int] | None = None
-    resample: bool | None = field(default=None, metadata={"kind": bool})
+    resample: bool | None = option(None, kind=bool)
     topology: Any = None
-    adapted: str | None = _one_of(None, "per_step", "per_round")
-    mixing_order: str | None = _one_of(None, "after", "before")
-    mix_every: int = _whole(1)
-    mix_times: int = _whole(1)
+    adapted: str | None = option(None, kind=str, choices=("per_step", "per_round"))
+    mixing_order: str | None = option(None, kind=str, choices=("after", "before"))
+    mix_every: int = option(1)
+    mix_times: int = option(1)
     local_optimizer: Any = None
-    local_lr: float = _number(0.1, per_client=True, at_least=0)
-    momentum: float = _number(0.5, per_client=True, at_least=0, below=1)
-    weight_decay: float = _number(0.0, per_client=True, at_least=0)
+    local_lr: float = option(0.1, per_client=True, at_least=0)
+    momentum: float = option(0.5, per_client=True, at_least=0, below=1)
+    weight_decay: float = option(0.0, per_client=True, at_least=0)
     server_optimizer: optax.GradientTransformation | None = None
     aggregator: Aggregator | None = None
     attack: Attack | None = None
     gossip_defence: Defence | None = None
-    contain: bool | None = field(default=None, metadata={"kind": bool})
-    dp_clip: float | None = field(default=None, metadata={"kind": float, "above": 0})
-    dp_noise: float | None = field(default=None, metadata={"kind": float, "above": 0})
+    contain: bool | None = option(None, kind=bool)
+    dp_clip: float | None = option(None, kind=float, above=0, traced=False)
+    dp_noise: float | None = option(None, kind=float, above=0, traced=False)
     compress_uploads: Compressor | None = None
     compress_gossip: Compressor | None = None
-    gossip_step: float | None = field(
-        default=None, metadata={"kind": float, "above": 0, "at_most": 1}
+    gossip_step: float | None = option(
+        None, kind=float, above=0, at_most=1, traced=False
     )
-    server_lr: float = _number(1.0, at_least=0)
-    eps: float = _number(1e-8, above=0, fix="the papers sweep 1e-10 ... 1e-4")
-    b1: float = _number(0.9, at_least=0, below=1)
-    b2: float = _number(0.99, at_least=0, below=1)
-    weighting: str | None = _one_of(None, "uniform", "size")
-    cluster_weighting: str = _one_of("uniform", "uniform", "size")
-    broadcast: str = _one_of("all", "all", "sampled", "clusters")
-    full_batch: bool = field(default=False, metadata={"kind": bool})
+    server_lr: float = option(1.0, at_least=0)
+    eps: float = option(1e-8, above=0, fix="the papers sweep 1e-10 ... 1e-4")
+    b1: float = option(0.9, at_least=0, below=1)
+    b2: float = option(0.99, at_least=0, below=1)
+    weighting: str | None = option(None, kind=str, choices=("uniform", "size"))
+    cluster_weighting: str = option("uniform", choices=("uniform", "size"))
+    broadcast: str = option("all", choices=("all", "sampled", "clusters"))
+    full_batch: bool = option(False)
     faults: Faults | None = None
 
     def __post_init__(self):

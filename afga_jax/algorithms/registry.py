@@ -78,7 +78,14 @@ class Algorithm:
             )
         check_task(task)
         given = {"num_clients": _population(num_clients, data), **options}
-        _check_rate_is_used(given)
+        optimizer = given.get("local_optimizer")
+        if "local_lr" in given and isinstance(optimizer, optax.GradientTransformation):
+            raise ValueError(
+                f"local_lr = {given['local_lr']} is given, but local_optimizer is an "
+                "optax transformation that has a learning rate of its own: leave "
+                "local_lr out, or pass a function of the rate, such as optax.adam "
+                "itself."
+            )
         return assemble(self.recipe, self.options(**given), task, self.__name__)
 
     def __repr__(self) -> str:
@@ -285,18 +292,14 @@ def _declaration(algorithm: str, name: str, value: Any) -> dataclasses.Field:
     if plain and others:
         return dataclasses.field(default=value, metadata=others[0].metadata)
     declared = option(value) if plain else value
-    if any(_differ(declared, other) for other in others):
+    bounds = {**declared.metadata, "help": ""}
+    if any({**other.metadata, "help": ""} != bounds for other in others):
         owner = owners_of(name)[0]
         raise ValueError(
             f"{algorithm} declares {name!r} otherwise than {owner} does: rename it, or "
             f"give its default alone, which makes it {owner}'s."
         )
     return declared
-
-
-def _differ(first: dataclasses.Field, second: dataclasses.Field) -> bool:
-    """Whether two options that a flag sets are not of one kind with the same bounds."""
-    return {**first.metadata, "help": ""} != {**second.metadata, "help": ""}
 
 
 def _population(num_clients: int | None, data: ClientData | None) -> int:
@@ -313,13 +316,3 @@ def _population(num_clients: int | None, data: ClientData | None) -> int:
             "leave num_clients out, or partition the data for it."
         )
     return len(data.sizes)
-
-
-def _check_rate_is_used(given: dict[str, Any]) -> None:
-    optimizer = given.get("local_optimizer")
-    if "local_lr" in given and isinstance(optimizer, optax.GradientTransformation):
-        raise ValueError(
-            f"local_lr = {given['local_lr']} is given, but local_optimizer is an optax "
-            "transformation that has a learning rate of its own: leave local_lr out, "
-            "or pass a function of the rate, such as optax.adam itself."
-        )

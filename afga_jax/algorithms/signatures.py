@@ -8,7 +8,8 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from afga_jax.algorithms.assemble import FederatedAlgorithm, conditioned
+from afga_jax.algorithms.assemble import FederatedAlgorithm
+from afga_jax.algorithms.conditions import conditioned
 from afga_jax.algorithms.options import COMMON, Options
 from afga_jax.optimizers import compressors
 from afga_jax.recipe import Recipe
@@ -49,10 +50,9 @@ def signature(
       variants: Options, the plain ones first, that together read all that it may.
     """
     keyword = inspect.Parameter.KEYWORD_ONLY
+    either = inspect.Parameter.POSITIONAL_OR_KEYWORD
     parameters = [
-        inspect.Parameter(
-            "task", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Task
-        ),
+        inspect.Parameter("task", either, annotation=Task),
         inspect.Parameter("num_clients", keyword, default=None, annotation=int | None),
         inspect.Parameter("data", keyword, default=None, annotation=ClientData | None),
     ]
