@@ -12,10 +12,7 @@ import scipy  # `scipy.sparse` is imported where it is used first
 
 from afga_jax.gossip.links import Links
 from afga_jax.gossip.messages import StepMessages, in_sequence, of_matrix
-from afga_jax.gossip.operators import (
-    Operator,
-    by_matrix,
-)
+from afga_jax.gossip.operators import Operator, by_matrix
 from afga_jax.gossip.stencil import WrappedGrid
 from afga_jax.population.sampling import Participants, Plan
 from afga_jax.typing import Array
@@ -220,6 +217,9 @@ class Around(Mixing):
     def symmetric(self):
         return self.mixing.symmetric
 
+    def is_due(self, step):
+        return self.mixing.is_due(step)
+
     def degrees(self):
         return self.mixing.degrees()
 
@@ -231,6 +231,20 @@ class Around(Mixing):
 
     def messages(self, participants):
         return self.mixing.messages(participants)
+
+
+@dataclass(frozen=True)
+class AmongTheSame(Around):
+    """The same, where clients reach nobody whom they did not reach before."""
+
+    def neighbourhood(self, clients):
+        return self.mixing.neighbourhood(clients)
+
+    def involved(self, plan, cycle, clients):
+        return self.mixing.involved(plan, cycle, clients)
+
+    def matrix_entries(self, num_rows):
+        return self.mixing.matrix_entries(num_rows)
 
 
 def positions(rows: Array | None, ids: Array, num_clients: int) -> Array:

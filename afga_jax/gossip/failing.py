@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy  # `scipy.sparse` is imported where it is used first
 
-from afga_jax.gossip.base import Mixing
+from afga_jax.gossip.base import AmongTheSame
 from afga_jax.gossip.links import Links
 from afga_jax.gossip.messages import StepMessages, in_sequence, of_sparse
 from afga_jax.mesh import quick_to_compile
@@ -17,7 +17,7 @@ from afga_jax.population.sampling import Plan, link_key
 
 
 @dataclass(frozen=True, eq=False)
-class Failing(Mixing):
+class Failing(AmongTheSame):
     """Another mixing, over the links that are up; see `afga_jax.gossip.links`.
 
     Links are drawn by the plan's key, the step and the ids of their two clients, and
@@ -29,18 +29,8 @@ class Failing(Mixing):
       link_failure: Probability with which a link is down at a step.
     """
 
-    mixing: Mixing
     num_clients: int
     link_failure: float
-
-    def rows(self, plan, cycle=0):
-        return self.mixing.rows(plan, cycle)
-
-    def fixed_rows(self):
-        return self.mixing.fixed_rows()
-
-    def holders(self, participants):
-        return self.mixing.holders(participants)
 
     def at(self, plan, step, cycle=0):
         toll, there, key = plan.cycle(cycle).toll, None, None
@@ -51,20 +41,11 @@ class Failing(Mixing):
         links = Links(key, self.link_failure, there)
         return self.mixing.over(links, plan, step, cycle)
 
-    def is_due(self, step):
-        return self.mixing.is_due(step)
-
     def spectral_gap(self):
         return None
 
-    def involved(self, plan, cycle, clients):
-        return self.mixing.involved(plan, cycle, clients)
-
-    def neighbourhood(self, clients):
-        return self.mixing.neighbourhood(clients)
-
-    def matrix_entries(self, num_rows):
-        return self.mixing.matrix_entries(num_rows)
+    def degrees(self):
+        return None
 
     def sparse(self, plan, step, cycle, ids):
         matrix = self.mixing.sparse(plan, step, cycle, ids)
@@ -78,18 +59,17 @@ class Failing(Mixing):
         cycles = range(len(participants.clusters))
 
         def at(round, step, plan):
-            matrices = (self._of_all(plan, step, cycle) for cycle in cycles)
+            matrices = (of_all(plan, step, cycle) for cycle in cycles)
             return in_sequence([of_sparse(matrix)] for matrix in matrices)
 
-        return StepMessages(at, needs_plan=True)
+        def of_all(plan, step, cycle):
+            part = plan.cycle(cycle)
+            clients = np.concatenate([np.ravel(part.active), np.ravel(part.upload)])
+            ids = self.involved(plan, cycle, clients)
+            ids = np.arange(self.num_clients) if ids is None else np.unique(ids)
+            return self.sparse(plan, step, cycle, ids[ids < self.num_clients])
 
-    def _of_all(self, plan: Plan, step: int, cycle: int):
-        """W of all who mix at a step; None: nobody does."""
-        part = plan.cycle(cycle)
-        clients = np.concatenate([np.ravel(part.active), np.ravel(part.upload)])
-        ids = self.involved(plan, cycle, clients)
-        ids = np.arange(self.num_clients) if ids is None else np.unique(ids)
-        return self.sparse(plan, step, cycle, ids[ids < self.num_clients])
+        return StepMessages(at, needs_plan=True)
 
     def _kept(
         self, plan: Plan, steps: Sequence[int], cycle: int, ids: np.ndarray, matrices

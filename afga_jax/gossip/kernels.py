@@ -21,7 +21,7 @@ from afga_jax import checks
 from afga_jax.gossip import topology
 from afga_jax.gossip.links import Links
 from afga_jax.gossip.messages import Traffic, of_matrix
-from afga_jax.gossip.stencil import WrappedGrid, wrapped_grid
+from afga_jax.gossip.stencil import WrappedGrid
 from afga_jax.mesh import blocks_of, on_cpu
 from afga_jax.population.clustering import Clustering
 from afga_jax.typing import PyTree
@@ -176,7 +176,9 @@ class Shifts(Kernel):
         return Traffic(self.n * degree, degree)
 
     def grid(self, clustering, mixes):
-        return wrapped_grid(clustering, self.shape, self.offsets, mixes)
+        before = np.append(0, np.cumsum(mixes))
+        grid = WrappedGrid(clustering, self.shape, self.offsets, before)
+        return grid if grid.has_stencil else None
 
     @property
     def symmetric(self):
@@ -221,12 +223,18 @@ class Shifts(Kernel):
           mesh: Devices that share the rows.
           up: Whether each row's link of a shift is up, by offset; None: all are.
         """
-        shifted = self._picked if mesh is None and on_cpu() else self._rolled
+
+        def shifted(x, offset):
+            if mesh is None and on_cpu():
+                # Picking rows fuses into one pass over the models; XLA on CPU is slower
+                # at the two halves that a roll is made of.
+                return x[self._sources(offset, count)]
+            return self._rolled(x, offset, count, mesh)
 
         def increment(x, offset):
             # By differences, so that where all agree nothing changes, not even by
             # rounding.
-            change = shifted(x, offset, count, mesh) - x
+            change = shifted(x, offset) - x
             if up is None:
                 return change
             return jnp.where(up[offset].reshape(-1, *[1] * (x.ndim - 1)), change, 0)
@@ -237,29 +245,19 @@ class Shifts(Kernel):
 
         return jax.tree.map(mix, tree)
 
-    def _picked(self, x: jax.Array, offset, count: int, mesh) -> jax.Array:
-        # Picking rows fuses into one pass over the models; XLA on CPU is slower at the
-        # two halves that a roll is made of.
-        return x[self._sources(offset, count)]
-
     def _rolled(self, x: jax.Array, offset, count: int, mesh) -> jax.Array:
         # A roll over devices sends the rows at the edges of their blocks, and no more.
-        if count == 1:
-            grid, axes = self.shape, tuple(range(len(self.shape)))
-        else:
-            grid, axes = (count, *self.shape), tuple(range(1, len(self.shape) + 1))
+        grid = self.shape if count == 1 else (count, *self.shape)
+        axes = tuple(range(len(grid) - len(self.shape), len(grid)))
         blocks = blocks_of(mesh)
         if len(self.shape) == 1 and count % blocks and blocks % count:
             # Clusters that edges of blocks cut: the compiler would gather all rows. So
             # everybody rolls along, and what crossed a cluster's end is mended.
-            return self._mended(x, offset[0], count)
+            nearest = (offset[0] + self.n // 2) % self.n - self.n // 2
+            sources = self._sources(offset, count)
+            wrong = np.flatnonzero(sources != np.roll(np.arange(len(x)), nearest))
+            return jnp.roll(x, nearest, 0).at[wrong].set(x[sources[wrong]])
         return jnp.roll(x.reshape(*grid, *x.shape[1:]), offset, axes).reshape(x.shape)
-
-    def _mended(self, x: jax.Array, offset: int, count: int) -> jax.Array:
-        nearest = (offset + self.n // 2) % self.n - self.n // 2
-        sources = self._sources((offset,), count)
-        wrong = np.flatnonzero(sources != np.roll(np.arange(len(x)), nearest))
-        return jnp.roll(x, nearest, 0).at[wrong].set(x[sources[wrong]])
 
     def _sources(self, offset: tuple[int, ...], count: int) -> np.ndarray:
         """The row that moves into each row."""

@@ -47,10 +47,7 @@ class StepMessages(NamedTuple):
 
 def of_matrix(matrix: Any) -> Traffic:
     """The messages of one mixing step, from its matrix."""
-    sends = np.asarray(matrix) != 0
-    np.fill_diagonal(sends, False)
-    degree = max(sends.sum(0).max(), sends.sum(1).max())
-    return Traffic(int(sends.sum()), int(degree))
+    return of_sparse(scipy.sparse.coo_array(np.asarray(matrix)))
 
 
 def of_sparse(matrix: "scipy.sparse.csr_array | None") -> Traffic:

@@ -26,6 +26,7 @@ from afga_jax.gossip.messages import StepMessages, Traffic, in_sequence, of_matr
 from afga_jax.gossip.operators import (
     Operator,
     by_blocks,
+    by_matrix,
     on_first,
     ring_of_first,
     same,
@@ -321,15 +322,7 @@ class Varying(Mixing):
         return None
 
     def at(self, plan, step, cycle=0):
-        weights = self._weights(plan, step, cycle)
-
-        def apply(tree, mesh=None):
-            if mesh is None:
-                return gossip(weights, tree)
-            at = lambda table, to, source: table[to[:, None], source[None]]  # noqa: E731
-            return by_blocks(at, weights, tree, mesh)
-
-        return Operator(apply, lambda: weights)
+        return by_matrix(self._weights(plan, step, cycle))
 
     def _weights(self, plan, step, cycle):
         return self.matrix_at(plan.round, jnp.asarray(step))

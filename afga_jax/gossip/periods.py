@@ -10,31 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from afga_jax import checks
-from afga_jax.gossip.base import Around, Mixing
+from afga_jax.gossip.base import AmongTheSame, Around, Mixing
 from afga_jax.gossip.kernels import Average
 from afga_jax.gossip.messages import Traffic, in_sequence
-from afga_jax.gossip.operators import (
-    Operator,
-    by_matrix,
-    either,
-    identity,
-)
+from afga_jax.gossip.operators import Operator, by_matrix, either, identity
 from afga_jax.population.sampling import Plan
 from afga_jax.typing import Array
 
 
-class _AsOften(Around):
-    """Another mixing at other steps or more often: clients reach the same others."""
-
-    def neighbourhood(self, clients):
-        return self.mixing.neighbourhood(clients)
-
-    def involved(self, plan, cycle, clients):
-        return self.mixing.involved(plan, cycle, clients)
-
-
 @dataclass(frozen=True)
-class Every(_AsOften):
+class Every(AmongTheSame):
     """Mix only after every q-th local step of a cycle (HA-Fed, Appendix F.3).
 
     Attributes:
@@ -77,12 +62,9 @@ class Every(_AsOften):
             return None
         return self.mixing.sparse(plan, step, cycle, ids)
 
-    def matrix_entries(self, num_rows):
-        return self.mixing.matrix_entries(num_rows)
-
 
 @dataclass(frozen=True)
-class Repeated(_AsOften):
+class Repeated(AmongTheSame):
     """Mix several times after a step, by the same matrix: W^Q in place of W.
 
     Links that fail at a step are down for all its mixings.
@@ -97,9 +79,6 @@ class Repeated(_AsOften):
     @property
     def linear(self):
         return self.mixing.linear
-
-    def is_due(self, step):
-        return self.mixing.is_due(step)
 
     def at(self, plan, step, cycle=0):
         once = self.mixing.at(plan, step, cycle)
@@ -169,6 +148,9 @@ class PeriodicAverage(Around):
 
     # Also where nobody mixes in between.
     mixes = True
+
+    def is_due(self, step):
+        return True
 
     def degrees(self):
         return None

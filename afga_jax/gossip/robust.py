@@ -19,7 +19,6 @@ from afga_jax import checks
 from afga_jax.gossip.base import Around, Mixing
 from afga_jax.gossip.operators import Operator, on_first
 from afga_jax.optimizers.attacks import Attack
-from afga_jax.population.sampling import Plan
 from afga_jax.typing import Array, PyTree
 
 # A receiver's model `[d]`, its neighbours' `[k, d]` and their weights `[k]`, zero for
@@ -105,8 +104,7 @@ def trimmed_mean(b: int) -> Defence:
 
 #: Defences in gossip by name.
 DEFENCES: dict[str, Callable[..., Defence]] = {
-    "clipped": clipped,
-    "trimmed_mean": trimmed_mean,
+    make.__name__: make for make in (clipped, trimmed_mean)
 }
 
 
@@ -133,20 +131,16 @@ class Guarded(Around):
 
         def apply(tree, mesh=None):
             matrix = inner.matrix()
-            lying = self._lying(plan, ids, len(matrix))
+            # Which rows lie to their neighbours.
+            lying = jnp.zeros(len(matrix), bool)
+            if self.attack is not None and self.attack.dissensus is not None:
+                lying = self.attack.liars(plan.key, self.num_clients)
+                if ids is not None:
+                    lying = lying.at[ids].get(mode="fill", fill_value=False)
             mix = lambda tree: self._mixed(matrix, lying, tree)  # noqa: E731
             return on_first(len(matrix), mix, tree)
 
         return Operator(apply, inner.matrix)
-
-    def _lying(self, plan: Plan, ids: Array | None, count: int) -> Array:
-        """Which rows lie to their neighbours, `[count]`."""
-        if self.attack is None or self.attack.dissensus is None:
-            return jnp.zeros(count, bool)
-        liars = self.attack.liars(plan.key, self.num_clients)
-        if ids is None:
-            return liars
-        return liars.at[ids].get(mode="fill", fill_value=False)
 
     def _mixed(self, matrix: Array, lying: Array, tree: PyTree) -> PyTree:
         count = len(matrix)
@@ -158,7 +152,6 @@ class Guarded(Around):
         most = count - 1 if known is None else max(int(known.max()), 1)
         others = jnp.where(jnp.eye(count, dtype=bool), 0, matrix)
         weights, sources = jax.lax.top_k(others, most)
-        receive = _weighted if self.defence is None else self.defence.receive
 
         def next_model(inputs):
             own, source, weight, lies = inputs
@@ -167,11 +160,12 @@ class Guarded(Around):
                 told = lying[source] & ~lies
                 lie = _dissent(self.attack.dissensus, own, messages, weight, told)
                 messages = jnp.where(told[:, None], lie[None], messages)
-            if self.defence is not None:
-                finite = jnp.isfinite(messages).all(1)
-                weight = jnp.where(finite, weight, 0)
-                messages = jnp.where(finite[:, None], messages, own[None])
-            return receive(own, messages, weight)
+            if self.defence is None:
+                return own + weight.astype(own.dtype) @ (messages - own[None])
+            finite = jnp.isfinite(messages).all(1)
+            weight = jnp.where(finite, weight, 0)
+            messages = jnp.where(finite[:, None], messages, own[None])
+            return self.defence.receive(own, messages, weight)
 
         mixed = jax.lax.map(next_model, (models, sources, weights, lying))
         return jax.vmap(unravel)(mixed)
@@ -196,10 +190,6 @@ def _adaptive(distances: Array, weights: Array, b: int | None) -> Array:
     weight = jnp.where(suspect, weights, 0).sum()
     squares = jnp.where(suspect, 0, weights * distances**2).sum()
     return jnp.sqrt(squares / jnp.where(weight > 0, weight, 1))
-
-
-def _weighted(own: Array, messages: Array, weights: Array) -> Array:
-    return own + weights.astype(own.dtype) @ (messages - own[None])
 
 
 def _dissent(

@@ -31,22 +31,18 @@ class WrappedGrid(NamedTuple):
     offsets: tuple[tuple[int, ...], ...]
     mixes_before: np.ndarray
 
+    @property
+    def window(self) -> list[int]:
+        """How far apart, along each axis, a reader and what it reads can be."""
+        most = 2 * int(self.mixes_before[-1])
+        far = np.abs([_shortest(offset, self.shape) for offset in self.offsets]).max(0)
+        return [min(n, most * int(d) + 1) for n, d in zip(self.shape, far, strict=True)]
 
-def wrapped_grid(
-    clustering: Clustering,
-    shape: tuple[int, ...],
-    offsets: tuple[tuple[int, ...], ...],
-    mixes: np.ndarray,
-) -> WrappedGrid | None:
-    """A grid on which clients mix after each step as often as `mixes` says, `[steps]`.
-
-    Returns:
-      None where a `Stencil` would need too large a table.
-    """
-    grid = WrappedGrid(clustering, shape, offsets, np.append(0, np.cumsum(mixes)))
-    # Long rounds on wide grids would need a large table of powers.
-    size = np.prod([float(n) for n in _window(grid)]) * (grid.mixes_before[-1] + 1)
-    return grid if size <= 2**25 else None
+    @property
+    def has_stencil(self) -> bool:
+        """Whether its `Stencil` has no too large table: long rounds on wide grids."""
+        size = np.prod([float(n) for n in self.window]) * (self.mixes_before[-1] + 1)
+        return bool(size <= 2**25)
 
 
 class Stencil:
@@ -62,7 +58,7 @@ class Stencil:
 
     def __init__(self, grid: WrappedGrid, mix_first: bool):
         self._grid = grid
-        self._window = _window(grid)
+        self._window = grid.window
         self._half = [(width - 1) // 2 for width in self._window]
         self._mix_first = mix_first
         self._powers = self._make_powers()
@@ -94,7 +90,9 @@ class Stencil:
         # on to it with the model that it is in: if its client keeps a part of that,
         # or if no mixing lies between what a task reads and where its increment goes.
         indirect = self._mix_first or before is not None
-        if indirect and not everything and not self._keeps_own:
+        shape = self._grid.shape
+        keeps_own = any(not any(_shortest(o, shape)) for o in self._grid.offsets)
+        if indirect and not everything and not keeps_own:
             kept = self._all_needed(kept, step, cell, before)
         number = np.full(len(step), -1)
         number[kept] = np.arange(len(kept))
@@ -103,12 +101,6 @@ class Stencil:
         between = self._pairs(step, cell, step, cell)
         pairs = zip(between, uploads_read, strict=True)
         return kept, *(np.concatenate(pair) for pair in pairs), cell
-
-    @property
-    def _keeps_own(self) -> bool:
-        """Whether a mixed model has a part of the client's own."""
-        shape = self._grid.shape
-        return any(not any(_shortest(o, shape)) for o in self._grid.offsets)
 
     def _all_needed(self, kept, step, cell, before):
         """These tasks and all that they need, directly or through others."""
@@ -207,15 +199,6 @@ class Stencil:
             (low + size, np.where(low < 0, end, -1)),
             (nothing, high - size),
         ]
-
-
-def _window(grid: WrappedGrid) -> list[int]:
-    """How far apart, along each axis, a reader and what it reads can be."""
-    widths = []
-    for axis, size in enumerate(grid.shape):
-        shifts = [abs(_shortest(offset, grid.shape)[axis]) for offset in grid.offsets]
-        widths.append(min(size, 2 * int(grid.mixes_before[-1]) * max(shifts) + 1))
-    return widths
 
 
 def _shortest(offset: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:

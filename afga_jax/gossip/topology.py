@@ -96,7 +96,9 @@ def ring(n: int) -> np.ndarray:
 
     ρ = 1/3 + 2/3·cos(2π/n) for n ≥ 3. Two clients average; one keeps its model.
     """
-    return _metropolis(_cycle(n))
+    checks.integer("n", n)
+    networkx = _networkx()
+    return _metropolis(networkx.cycle_graph(n) if n > 2 else networkx.path_graph(n))
 
 
 def complete(n: int) -> np.ndarray:
@@ -412,12 +414,6 @@ def _sides(rows: int, columns: int | None) -> tuple[int, int]:
     for name, side in zip(("rows", "columns"), shape, strict=True):
         checks.integer(name, side)
     return shape
-
-
-def _cycle(n: int) -> "nx.Graph":
-    checks.integer("n", n)
-    networkx = _networkx()
-    return networkx.cycle_graph(n) if n > 2 else networkx.path_graph(n)
 
 
 def _metropolis(graph: "nx.Graph") -> np.ndarray:
