@@ -18,13 +18,7 @@ from afga_jax.algorithms import (
 from afga_jax.gossip import designed, kernels, mixing, robust, sequences, topology
 from afga_jax.gossip.kernels import gossip
 from afga_jax.models.tasks import task
-from afga_jax.optimizers import (
-    aggregators,
-    attacks,
-    compressors,
-    corrections,
-    server,
-)
+from afga_jax.optimizers import aggregators, attacks, compressors, corrections, server
 from afga_jax.optimizers.aggregators import Aggregator, AggregatorState
 from afga_jax.optimizers.server import (
     average,

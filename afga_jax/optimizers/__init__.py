@@ -4,12 +4,7 @@ The server's are ordinary optax optimizers: `afga_jax.optimizers.fedamsgrad(0.01
 are the clients', but for `dadam` and `damsgrad`, which share a part of their state.
 """
 
-from afga_jax.optimizers.client import (
-    LocalOptimizer,
-    dadam,
-    damsgrad,
-    from_optax,
-)
+from afga_jax.optimizers.client import LocalOptimizer, dadam, damsgrad, from_optax
 from afga_jax.optimizers.server import (
     average,
     fedadagrad,

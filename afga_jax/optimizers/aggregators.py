@@ -78,7 +78,7 @@ def mean() -> Aggregator:
     def apply(key, deltas, weights, state, ids):
         return weights.astype(deltas.dtype) @ deltas, state, {}
 
-    return Aggregator(lambda params: AggregatorState(), apply, linear=True)
+    return _stateless(apply, linear=True)
 
 
 def normalised(momentum: Array | float = 0.0) -> Aggregator:
@@ -238,12 +238,8 @@ def norm_clipping(radius: float) -> Aggregator:
 
 #: Aggregators by name.
 AGGREGATORS: dict[str, Callable[..., Aggregator]] = {
-    "mean": mean,
-    "median": median,
-    "trimmed_mean": trimmed_mean,
-    "krum": krum,
-    "centred_clipping": centred_clipping,
-    "norm_clipping": norm_clipping,
+    make.__name__: make
+    for make in (mean, median, trimmed_mean, krum, centred_clipping, norm_clipping)
 }
 
 

@@ -185,13 +185,8 @@ def dissensus(share: float, scale: float = 1.0) -> Attack:
 
 #: Attacks by name.
 ATTACKS: dict[str, Callable[..., Attack]] = {
-    "sign_flip": sign_flip,
-    "gaussian": gaussian,
-    "label_flip": label_flip,
-    "alie": alie,
-    "inner_product": inner_product,
-    "nan": nan,
-    "dissensus": dissensus,
+    make.__name__: make
+    for make in (sign_flip, gaussian, label_flip, alie, inner_product, nan, dissensus)
 }
 
 

@@ -92,7 +92,7 @@ def dadam(
 
     def init(params):
         zeros = optax.tree.zeros_like(params)
-        return AMSGradMemory(zeros, zeros, _full_like(params, eps)), ()
+        return AMSGradMemory(zeros, zeros, optax.tree.full_like(params, eps)), ()
 
     def update(gradient, memory, shared, params):
         mean, square = _moments(gradient, memory, b1, b2)
@@ -126,7 +126,7 @@ def damsgrad(
 
     def init(params):
         zeros = optax.tree.zeros_like(params)
-        start = _full_like(params, eps)
+        start = optax.tree.full_like(params, eps)
         return AMSGradMemory(zeros, zeros, start), start
 
     def update(gradient, memory, shared, params):
@@ -149,7 +149,3 @@ def _moments(gradient, memory, b1, b2):
         lambda v, g: b2 * v + (1 - b2) * g * g, memory.square, gradient
     )
     return mean, square
-
-
-def _full_like(tree, value):
-    return jax.tree.map(lambda x: jnp.full_like(x, value), tree)

@@ -103,10 +103,7 @@ def qsgd(bits: int) -> Compressor:
 
 #: Compressors by name.
 COMPRESSORS: dict[str, Callable[..., Compressor]] = {
-    "top_k": top_k,
-    "random_k": random_k,
-    "sign": sign,
-    "qsgd": qsgd,
+    make.__name__: make for make in (top_k, random_k, sign, qsgd)
 }
 
 

@@ -121,7 +121,6 @@ def fedamsgrad(
         b1,
         b2,
         eps,
-        accumulate=lambda v, g: b2 * v + (1 - b2) * g * g,
         maximum=jnp.maximum,
         step=step,
         bias_correction=bias_correction,
@@ -143,7 +142,6 @@ def fedams(
         b1,
         b2,
         eps,
-        accumulate=lambda v, g: b2 * v + (1 - b2) * g * g,
         maximum=lambda old, v: jnp.maximum(jnp.maximum(old, v), eps),
         step=lambda m, v: m / jnp.sqrt(v),
     )
@@ -160,7 +158,7 @@ def fedadam(
     Symbols: τ `eps`, the others as `fedamsgrad`. No bias correction. Reference: Reddi
     et al., Adaptive federated optimization, 2020; their τ is 1e-3, HA-Fed's 1e-8.
     """
-    return _reddi(learning_rate, b1, b2, eps, lambda v, g: b2 * v + (1 - b2) * g * g)
+    return _reddi(learning_rate, b1, b2, eps)
 
 
 def fedyogi(
@@ -184,7 +182,7 @@ def fedadagrad(
     return _reddi(learning_rate, b1, 0.0, eps, lambda v, g: v + g * g)
 
 
-def _reddi(learning_rate, b1, b2, eps, accumulate) -> optax.GradientTransformation:
+def _reddi(learning_rate, b1, b2, eps, accumulate=None) -> optax.GradientTransformation:
     """The family of Reddi et al.: v starts at τ², and the step is m/(√v+τ)."""
     return _adaptive(
         learning_rate,
@@ -203,8 +201,8 @@ def _adaptive(
     b2: Array | float,
     eps: Array | float,
     *,
-    accumulate: Callable[[Array, Array], Array],
     step: Callable[[Array, Array], Array],
+    accumulate: Callable[[Array, Array], Array] | None = None,
     maximum: Callable[[Array, Array], Array] | None = None,
     start: Callable[[Array], Array] = jnp.zeros_like,
     bias_correction: bool = False,
@@ -213,12 +211,15 @@ def _adaptive(
 
         m ← β₁m + (1−β₁)g,  v ← accumulate(v, g),  v̂ ← maximum(v̂, v),  x −= η·step(m, v̂)
 
-    Without a maximum, v̂ is v and is not stored.
+    Without a maximum, v̂ is v and is not stored; otherwise not said, v is accumulated
+    as β₂v + (1−β₂)g².
     """
     _check_rate(learning_rate)
     checks.number("b1", b1, at_least=0, below=1, fix="0.9 is usual")
     checks.number("b2", b2, at_least=0, below=1, fix="0.99 is usual")
     checks.number("eps", eps, above=0, fix="the papers sweep 1e-10 ... 1e-4")
+
+    accumulate = accumulate or (lambda v, g: b2 * v + (1 - b2) * g * g)
 
     def init(params):
         zeros = optax.tree.zeros_like(params)
@@ -227,7 +228,6 @@ def _adaptive(
         return MomentState(jnp.zeros((), jnp.int32), zeros, square, largest)
 
     def update(gradient, state, params=None):
-        del params
         count = state.count + 1
         mean = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g, state.mean, gradient)
         square = jax.tree.map(accumulate, state.square, gradient)

@@ -119,7 +119,8 @@ class Thinned:
             there, sends = there & (until[chosen] > 0), sends & (until[chosen] >= steps)
         arrives = sends
         if faults.upload_loss:
-            arrives &= ~self._lost(key, round, cycle, chosen)
+            place = place_key(key, Purpose.UPLOAD_LOSS, round, cycle)
+            arrives &= ~(_drawn(place, chosen, 1)[0] < faults.upload_loss)
         toll = Toll(
             until=None if until is None else until[:-1],
             away=self._away(part, until, clusters),
@@ -155,10 +156,6 @@ class Thinned:
             chance < self.faults.straggler, 1 + _whole(when, steps - 1), steps
         )
         return limit[ids] if several else limit
-
-    def _lost(self, key: Array, round: Array, cycle: Array, ids: Array) -> Array:
-        key = place_key(key, Purpose.UPLOAD_LOSS, round, cycle)
-        return _drawn(key, ids, 1)[0] < self.faults.upload_loss
 
     def _away(self, part: CyclePlan, until: Array | None, clusters: Array) -> Array:
         """How many that would hold a model are not there when the cycle begins."""

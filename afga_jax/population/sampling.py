@@ -99,8 +99,7 @@ class Plan(NamedTuple):
 
     def mixing_key(self, step: Array | int, cycle: Array | int = 0) -> Array:
         """The key of what is drawn for the mixing of one local step."""
-        place = (self.key_data, self.round, step, cycle)
-        return _step_key(Purpose.MIXING, *place)
+        return place_key(self.key, Purpose.MIXING, self.round, cycle, step)
 
     def link_key(self, step: Array | int, cycle: Array | int = 0) -> Array:
         """The key of the links that fail at one local step."""
@@ -212,11 +211,7 @@ def bernoulli(
                 lambda i: jax.random.uniform(jax.random.fold_in(key_at, i))
             )
             scores = score(members.reshape(-1)).reshape(members.shape)
-            takes_part = (scores < probability) & (members < clustering.num_clients)
-            first = jnp.argsort(~takes_part, axis=-1, stable=True)
-            ids = jnp.where(takes_part, members, clustering.num_clients)
-            ids = jnp.take_along_axis(ids, first, axis=-1)
-            return ids, takes_part.sum(-1, dtype=jnp.int32)
+            return kept(members, scores < probability, clustering.num_clients)
 
         active, count = jax.vmap(at)(jnp.arange(steps))
         uploads = _uploads(clustering, chosen, key, round, cycle, clusters)
@@ -299,11 +294,7 @@ def link_key(
     key_data: Array, round: Array, step: Array | int, cycle: Array | int = 0
 ) -> Array:
     """The key of the links that fail at one local step, from a plan's numbers."""
-    return _step_key(Purpose.LINK_FAILURE, key_data, round, step, cycle)
-
-
-def _step_key(purpose: Purpose, key_data: Array, round, step, cycle) -> Array:
-    return place_key(_run_key(key_data), purpose, round, cycle, step)
+    return place_key(_run_key(key_data), Purpose.LINK_FAILURE, round, cycle, step)
 
 
 def _run_key(key_data: Array) -> Array:
