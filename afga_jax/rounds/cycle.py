@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from afga_jax.mesh import CLIENTS, blocks_of
-from afga_jax.population.sampling import Plan
+from afga_jax.population.sampling import CyclePlan, Plan
 from afga_jax.recipe import FederatedState, Recipe
 from afga_jax.rounds.execution import Execution
 from afga_jax.rounds.update_rows import collected_rows
@@ -88,12 +88,18 @@ class Cycle(NamedTuple):
         if ids is None:
             return None
         missing = -len(ids) % blocks_of(self.mesh)
-        return jnp.pad(ids, (0, missing), constant_values=self._num_clients)
+        return jnp.pad(ids, (0, missing), constant_values=self.num_clients)
 
     def rows_at(self, tree: PyTree, rows: Array) -> PyTree:
         """Rows by their numbers, in that order; past the last, anything."""
         return collected_rows(tree, rows, self.mesh)
 
     @property
-    def _num_clients(self) -> int:
+    def num_clients(self) -> int:
+        """N, which is also the id of nobody."""
         return self.recipe.clustering.num_clients
+
+    @property
+    def part(self) -> CyclePlan:
+        """Who takes part in this cycle."""
+        return self.plan.cycle(self.number)

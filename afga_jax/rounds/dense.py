@@ -26,9 +26,8 @@ from afga_jax.typing import Array, PyTree
 def run_cycle(cycle: Cycle) -> tuple[FederatedState, RoundInfo]:
     """From one server model to the next; FedCluster has several in a round."""
     recipe, state, plan, number = cycle.recipe, cycle.state, cycle.plan, cycle.number
-    num_clients, holders = recipe.clustering.num_clients, cycle.holders
-    part = plan.cycle(number)
-    active, count = part.flat_active(num_clients)
+    num_clients, holders = cycle.num_clients, cycle.holders
+    active, count = cycle.part.flat_active(num_clients)
     planned = jnp.int32(active.size) if count is None else count.sum()
     stateful = client_step.is_stateful(recipe, state.params)
     matters = needed.mask(recipe, plan, number, stateful=stateful)
@@ -57,10 +56,8 @@ def run_cycle(cycle: Cycle) -> tuple[FederatedState, RoundInfo]:
         state, diagnostics = server_step.apply(cycle, ids, weights, deltas, memories)
         state = dataclasses.replace(state, optimizers=optimizers)
         state, received = broadcast.keep_models(cycle, state, holders, models)
-        diagnostics |= received
-        diagnostics |= server_step.idle_uploads(
-            cycle, needed.reached(recipe, plan, number)
-        )
+        reached = needed.reached(recipe, plan, number)
+        diagnostics |= received | server_step.idle_uploads(cycle, reached)
     computed = planned if count is None else count.sum()
     sums = jax.tree.map(lambda x: x.sum(), sums)
     return state, server_step.info(cycle, sums, computed, planned, diagnostics)
@@ -69,10 +66,9 @@ def run_cycle(cycle: Cycle) -> tuple[FederatedState, RoundInfo]:
 def _local_step(cycle: Cycle, form: RowForm, holders: Array | None, carry, inputs):
     """The active clients step from their rows; then everybody gossips."""
     (models, memories), (step, active, count) = carry, inputs
-    mix_first, num_clients = cycle.recipe.mix_first, cycle.recipe.clustering.num_clients
-    rows, read = positions(holders, active, num_clients), None
+    rows, read = positions(holders, active, cycle.num_clients), None
     mix = client_step.mixing_at(cycle, step)
-    if mix_first:
+    if mix_first := cycle.recipe.mix_first:
         before, (models, memories) = models, mix(models, memories)
         # A gradient is taken where the client was, with what it shares mixed.
         read = form.with_shared(before, models)
@@ -116,12 +112,11 @@ def _deltas(state: FederatedState, models: Model, real: Array) -> Array:
 
 def _persist(cycle: Cycle, holders: Array | None, models: Model, memories: Memory):
     """Without a server models stay where they are, and their mean is evaluated."""
-    state, num_clients = cycle.state, cycle.recipe.clustering.num_clients
+    state, num_clients = cycle.state, cycle.num_clients
     if holders is not None:
         order = jnp.argsort(holders)[:num_clients]
         models, memories = cycle.rows_at((models, memories), order)
-    mean = lambda x: x.mean(0)  # noqa: E731
-    params, stats = jax.tree.map(mean, (models.params, models.stats))
+    params, stats = jax.tree.map(lambda x: x.mean(0), (models.params, models.stats))
     delta = jax.tree.map(jnp.subtract, params, state.params)
     weights = jnp.full(num_clients, 1 / num_clients)
     nothing = jnp.zeros((), jnp.int32)

@@ -89,7 +89,7 @@ def run_round(
         plan = make_plan(recipe.participation, recipe.order, key, state.round)
     if recipe.pooled and len(data.sizes) > 1:
         data = _pooled(data)
-    _check_population(recipe, data)
+    check_population(data, recipe.clustering.num_clients)
 
     liars = None
     if recipe.attack is not None:
@@ -143,8 +143,9 @@ def _pooled(data: ClientData) -> ClientData:
         ) from error
 
 
-def _check_population(recipe: Recipe, data: ClientData) -> None:
-    have, want = len(data.sizes), recipe.clustering.num_clients
+def check_population(data: ClientData, want: int) -> None:
+    """Refuses data of another number of clients."""
+    have = len(data.sizes)
     if have != want:
         raise ValueError(
             f"data has {have} clients, but the algorithm was built with num_clients = "

@@ -1,7 +1,7 @@
 """From the uploading clients to the next server model."""
 
 import dataclasses
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -11,11 +11,29 @@ from jax.flatten_util import ravel_pytree
 from afga_jax import keys, trees
 from afga_jax.gossip.base import positions
 from afga_jax.optimizers.aggregators import AggregatorState
+from afga_jax.optimizers.attacks import Uploads
 from afga_jax.recipe import FederatedState, Memory, RoundInfo
 from afga_jax.rounds.cycle import Cycle
-from afga_jax.rounds.received import Received, contained, with_lies
 from afga_jax.rounds.update_rows import uploaded_rows
 from afga_jax.typing import Array, PyTree
+
+
+class Received(NamedTuple):
+    """What the server gets; see `apply` for the arrays.
+
+    Lies, and leaving out what is no number, are off unless the recipe says otherwise.
+
+    Attributes:
+      ids: Ids of the clients whose uploads count; the number of clients is nobody.
+      weights: Weights of the uploads.
+      deltas: Their deltas, zero for nobody.
+      memories: What the clients remember.
+    """
+
+    ids: Array
+    weights: Array
+    deltas: Array
+    memories: Memory
 
 
 def apply(
@@ -35,13 +53,12 @@ def apply(
         compiles many times as fast as one over each of a model's.
       memories: What the uploading clients remember, `[uploads, ...]`.
     """
-    recipe, state = cycle.recipe, cycle.state
-    num_clients = recipe.clustering.num_clients
+    recipe, state, num_clients = cycle.recipe, cycle.state, cycle.num_clients
     left_out: PyTree = ()
     received = Received(ids, weights, deltas, memories)
-    received = with_lies(cycle, received, _num_params(state))
+    received = _with_lies(cycle, received, _num_params(state))
     if recipe.contain:
-        received, left_out = contained(cycle, received)
+        received, left_out = _contained(cycle, received)
     ids, weights, deltas, memories = received
     start, unravel = ravel_pytree((state.params, state.stats))
     aggregate, aggregator, aggregation = _aggregate(
@@ -98,8 +115,8 @@ def uploads(
       holders: Ids in row order; None: 0, 1, …, N−1.
       tree: `[rows, ...]`.
     """
-    part, nobody = cycle.plan.cycle(cycle.number), cycle.recipe.clustering.num_clients
-    ids, weights = part.upload.reshape(-1), upload_weights(cycle)
+    nobody = cycle.num_clients
+    ids, weights = cycle.part.upload.reshape(-1), upload_weights(cycle)
     rows = positions(holders, ids, nobody)
     return uploaded_rows(tree, rows, ids, weights, nobody=nobody, mesh=cycle.mesh)
 
@@ -111,9 +128,8 @@ def upload_weights(cycle: Cycle) -> Array:
     over the uploads of a cluster. A cluster in which nobody uploads is left out; where
     nobody uploads at all, all weights are zero.
     """
-    recipe, data, plan = cycle.recipe, cycle.data, cycle.plan
-    part, clusters = plan.cycle(cycle.number), plan.clusters[cycle.number]
-    num_clients = recipe.clustering.num_clients
+    recipe, data, num_clients = cycle.recipe, cycle.data, cycle.num_clients
+    part, clusters = cycle.part, cycle.plan.clusters[cycle.number]
     weight = (part.upload < num_clients).astype(float)
     if recipe.weighting == "size":
         weight *= data.sizes[jnp.minimum(part.upload, num_clients - 1)]
@@ -138,10 +154,10 @@ def idle_uploads(cycle: Cycle, reached: Array | None) -> dict[str, Array]:
       cycle: Where we are.
       reached: Whether one has a part in each upload, `[uploads]`; None: in all.
     """
-    ids = cycle.plan.cycle(cycle.number).upload.reshape(-1)
+    ids = cycle.part.upload.reshape(-1)
     idle = jnp.zeros(ids.shape, bool)
     if reached is not None:
-        idle = (ids < cycle.recipe.clustering.num_clients) & ~reached
+        idle = (ids < cycle.num_clients) & ~reached
     return {"idle_uploads": idle.sum(dtype=jnp.int32)}
 
 
@@ -153,24 +169,53 @@ def info(
     diagnostics: dict[str, Any],
 ) -> RoundInfo:
     """Diagnostics of a cycle, from sums over the gradients that were computed."""
-    mean = jax.tree.map(lambda x: x / jnp.maximum(needed, 1), sums)
-    loss, metrics = mean
+    loss, metrics = jax.tree.map(lambda x: x / jnp.maximum(needed, 1), sums)
+    toll, taken = cycle.part.toll, ("away", "invited", "lost")
+    faults = {} if toll is None else {name: getattr(toll, name) for name in taken}
     return RoundInfo(
-        loss,
-        metrics,
-        gradients=planned,
-        needed=needed,
-        faults=_faults(cycle),
-        **diagnostics,
+        loss, metrics, gradients=planned, needed=needed, faults=faults, **diagnostics
     )
 
 
-def _faults(cycle: Cycle) -> dict[str, Array]:
-    """What faults took of the cycle, for `RoundInfo`."""
-    toll = cycle.plan.cycle(cycle.number).toll
-    if toll is None:
-        return {}
-    return {name: getattr(toll, name) for name in ("away", "invited", "lost")}
+def _with_lies(cycle: Cycle, received: Received, num_params: int) -> Received:
+    """The same with liars' lies; only the first `num_params` numbers can be lies."""
+    attack = cycle.recipe.attack
+    if attack is None or attack.upload is None or cycle.liars is None:
+        return received
+    ids, deltas = received.ids, received.deltas
+    real = ids < cycle.num_clients
+    lying = real & cycle.liars.at[ids].get(mode="fill", fill_value=False)
+    params = deltas[:, :num_params]
+    place = (cycle.key, keys.Purpose.LIE, cycle.state.round, cycle.number)
+    lies = attack.upload(
+        keys.place_key(*place), Uploads(params, lying, real & ~lying, ids)
+    )
+    params = jnp.where(lying[:, None], lies.astype(params.dtype), params)
+    deltas = jnp.concatenate([params, deltas[:, num_params:]], axis=1)
+    return received._replace(deltas=deltas)
+
+
+def _contained(cycle: Cycle, received: Received) -> tuple[Received, Array]:
+    """Leaves out uploads that are not finite.
+
+    Returns:
+      The others, whose weights are scaled to sum to one again, and the ids of the
+      clients that were left out, `[uploads]`, with nobody's for those that were not.
+    """
+    ids, weights, deltas, memories = received
+    nobody = jnp.asarray(cycle.num_clients, ids.dtype)
+    good = jnp.isfinite(deltas).all(1)
+    left = jnp.where(good, weights, 0)
+    total = left.sum()
+    # Where all are good, not even rounding may change a weight.
+    weights = jnp.where(good.all(), weights, left / jnp.where(total > 0, total, 1))
+
+    def kept(x):
+        return jnp.where(good.reshape(-1, *[1] * (x.ndim - 1)), x, jnp.zeros_like(x))
+
+    deltas, memories = jax.tree.map(kept, (deltas, memories))
+    others = Received(jnp.where(good, ids, nobody), weights, deltas, memories)
+    return others, jnp.where(good, nobody, ids)
 
 
 def _aggregate(

@@ -68,7 +68,9 @@ class Finder:
         """The graph of a cycle; the plan's arrays are NumPy's."""
         part = plan.cycle(cycle)
         num_clients = self._recipe.clustering.num_clients
-        step, client = _tasks(np.asarray(part.active), num_clients)
+        active = np.asarray(part.active).reshape(len(part.active), -1)
+        step, column = np.nonzero(active < num_clients)
+        client = active[step, column]
         uploads = np.asarray(part.upload).reshape(-1)
         before = _before(step, client) if self._stateful else None
         grid = self._recipe.mixing.grid(np.ones(len(part.active), bool))
@@ -198,12 +200,6 @@ def _chains(
     # Clients do not read each other, so all of a step before the next.
     position = np.zeros(len(step), np.int64)
     return kept, reader, task, np.ones(len(reader)), position
-
-
-def _tasks(active: np.ndarray, num_clients: int) -> tuple[np.ndarray, np.ndarray]:
-    ids = np.asarray(active).reshape(len(active), -1)
-    step, column = np.nonzero(ids < num_clients)
-    return step, ids[step, column]
 
 
 def _units(columns: np.ndarray, width: int) -> "scipy.sparse.csr_array":

@@ -72,6 +72,10 @@ def run_cycle(cycle: Cycle, schedule: Schedule) -> tuple[FederatedState, RoundIn
     reads = (schedule.read_row, schedule.read_weight)
     copied = (client_step.copied_data(cycle), cycle.shared, start)
 
+    # One value for each lane of a slot, `[slots, width]`.
+    at_lane = ("client", "step", "row", "memory", "first", "count")
+    lanes = tuple(getattr(schedule, name) for name in at_lane)
+
     @jax.jit  # Traced once, for the shapes of the results and for the loop.
     def step(inputs, copied):
         client, step, change, memory, batch = inputs
@@ -90,7 +94,7 @@ def run_cycle(cycle: Cycle, schedule: Schedule) -> tuple[FederatedState, RoundIn
 
     def slot(number, carry):
         table, uploads, memories, sums = carry
-        at = jax.tree.map(lambda x: x[number], _lanes(schedule))
+        at = jax.tree.map(lambda x: x[number], lanes)
         batches = client_step.sent_batches(cycle, at[1], at[0])
 
         def run(lanes, table, memories, reads, copied):
@@ -103,14 +107,12 @@ def run_cycle(cycle: Cycle, schedule: Schedule) -> tuple[FederatedState, RoundIn
                 batches,
             )
             # Padding comes last in a slot; with one lane there is none.
-            real = (client < recipe.clustering.num_clients).sum(dtype=jnp.int32)
-            several = schedule.client.shape[1] > 1
-            chunk = cycle.execution.chunk
+            real = (client < cycle.num_clients).sum(dtype=jnp.int32)
             return over_clients(
                 lambda inputs: step(inputs, copied),
                 inputs,
-                chunk=chunk,
-                count=real if several else None,
+                chunk=cycle.execution.chunk,
+                count=real if schedule.client.shape[1] > 1 else None,
             )
 
         increments, memory_now, *measured = over_lanes(
@@ -135,19 +137,21 @@ def run_cycle(cycle: Cycle, schedule: Schedule) -> tuple[FederatedState, RoundIn
         ),
         jnp.zeros(1, jnp.int32),
     )
-    zero = _no_sums(step, (jnp.int32(0), jnp.int32(0), start, memory, batch), copied)
+    first = (jnp.int32(0), jnp.int32(0), start, memory, batch)
+    measured = jax.eval_shape(step, first, copied)[2:]
+    zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), measured)
     carry = (table, uploads, memories, zero)
     _, uploads, memories, sums = jax.lax.fori_loop(0, schedule.slots, slot, carry)
     optimizers = state.optimizers
     if recipe.keep_optimizer:
         optimizers = trees.put(optimizers, schedule.memory_client, memories.optimizer)
     memories = trees.take(memories, schedule.upload_memory)
-    ids = cycle.plan.cycle(cycle.number).upload.reshape(-1)
+    ids = cycle.part.upload.reshape(-1)
     weights = server_step.upload_weights(cycle)
     state, diagnostics = server_step.apply(cycle, ids, weights, uploads, memories)
     state = dataclasses.replace(state, optimizers=optimizers)
     diagnostics |= server_step.idle_uploads(cycle, reached(schedule))
-    needed = (schedule.client < recipe.clustering.num_clients).sum(dtype=jnp.int32)
+    needed = (schedule.client < cycle.num_clients).sum(dtype=jnp.int32)
     return state, server_step.info(cycle, sums, needed, schedule.planned, diagnostics)
 
 
@@ -155,18 +159,6 @@ def reached(schedule: Schedule) -> Array:
     """Whether each upload reads any increment, `[uploads]`; padding reads none."""
     nothing = jnp.zeros(len(schedule.upload), bool)
     return nothing.at[schedule.upload].set(True, mode="drop")
-
-
-def _lanes(schedule: Schedule) -> tuple[Array, ...]:
-    """The schedule's arrays of one value per lane of a slot, `[slots, width]`."""
-    return (
-        schedule.client,
-        schedule.step,
-        schedule.row,
-        schedule.memory,
-        schedule.first,
-        schedule.count,
-    )
 
 
 def _form(
@@ -229,8 +221,3 @@ def _upload(schedule: Schedule, reads, table: Array, number: Array, uploads: Arr
     first, count = schedule.upload_first[number], schedule.upload_count[number]
     formed = _form(reads, table, first[None], count[None])
     return uploads.at[schedule.upload[number]].set(formed[0], mode="drop")
-
-
-def _no_sums(step, *inputs: PyTree) -> PyTree:
-    shapes = jax.eval_shape(step, *inputs)
-    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), tuple(shapes[2:]))
