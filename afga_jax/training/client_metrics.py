@@ -150,10 +150,7 @@ def on_host(values: Mapping[str, Any], data: ClientData) -> ClientMetrics:
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _compiled(task, seeds, model, data):
-    if not seeds:
-        return each_client(task, *model, data)
-
     def per_seed(model, data):
         return each_client(task, *model, data)
 
-    return each_seed(per_seed, model, data)
+    return each_seed(per_seed, model, data, several=seeds)

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from afga_jax.algorithms import FederatedAlgorithm
-from afga_jax.mesh import CLIENTS, on_cpu, quick_to_compile
+from afga_jax.mesh import CLIENTS, on_cpu
 from afga_jax.population.faults import planned
 from afga_jax.population.sampling import make_plan
 from afga_jax.rounds import span
@@ -28,8 +28,6 @@ from afga_jax.training.flops import Work
 from afga_jax.training.memory import Footprint, Outline
 from afga_jax.training.planner import Planner
 from afga_jax.typing import Array, ClientData
-
-__all__ = ["Choice", "Planner", "alternative", "choose", "quick_to_compile"]
 
 # Numbers of a mixing matrix that schedules are made from in less than a second.
 _LARGEST_MATRIX = 2**22
@@ -116,7 +114,9 @@ def choose(
     if taken == "auto":
         against = reason_for_dense(algorithm, key, outline, planner, here)
         taken = "dense" if against else "span"
-        reason = against or _reason_for_span(algorithm)
+        reason = against or "devices share the gradients"
+        if not against and algorithm.recipe.mixing.mixes:
+            reason = "not everybody computes at every step"
     if taken == "dense":
         return Choice("dense", reason, dense, devices=blocks or 1), planner
     width = execution.slot_width or here * (1 if on_cpu() else 8)
@@ -206,12 +206,6 @@ def reason_for_dense(
 def _planner(algorithm: FederatedAlgorithm, outline: Outline) -> Planner:
     stateful = is_stateful(algorithm.recipe, outline.state.params)
     return Planner(algorithm, stateful=stateful)
-
-
-def _reason_for_span(algorithm: FederatedAlgorithm) -> str:
-    if algorithm.recipe.mixing.mixes:
-        return "not everybody computes at every step"
-    return "devices share the gradients"
 
 
 def _mesh_blocks(execution: Execution) -> int | None:

@@ -132,10 +132,7 @@ def mean_metrics(
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _compiled(task, chunk, seeds, params, stats, batch):
-    if not seeds:
-        return mean_metrics(task, params, stats, batch, chunk=chunk)
-
     def per_seed(model, batch):
         return mean_metrics(task, *model, batch, chunk=chunk)
 
-    return each_seed(per_seed, (params, stats), batch)
+    return each_seed(per_seed, (params, stats), batch, several=seeds)

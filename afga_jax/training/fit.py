@@ -195,7 +195,9 @@ def fit(
                 summaries[done] = clients.summary()
     info = jax.tree.map(lambda *x: np.concatenate(x), *infos)
     _warn_if_not_finite(info.loss)
-    prices = ledger.costs(algorithm, _of_one_seed(state), links)
+    # Shapes of a state without an axis of seeds.
+    shapes = jax.eval_shape(algorithm.init, jax.random.key(0))
+    prices = ledger.costs(algorithm, shapes, links)
     costs = spent(prices, algorithm, key, info)
     measured = history(info, evaluations, summaries, costs)
     return Result(state, info, measured, clients, algorithm, data, batch)
@@ -214,12 +216,6 @@ def _evaluated_rounds(rounds: int, eval_every: int | None, measures: bool) -> li
         return [rounds]
     every = eval_every or max(1, rounds // _EVALUATIONS)
     return sorted({*range(every, rounds, every), rounds})
-
-
-def _of_one_seed(state: FederatedState) -> FederatedState:
-    """Shapes of a state, without an axis of seeds."""
-    axes = state.round.ndim
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[axes:], x.dtype), state)
 
 
 def _warn_if_not_finite(losses: np.ndarray) -> None:

@@ -6,13 +6,13 @@ it makes.
 """
 
 import math
-from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 from jax.extend import core
 
+from afga_jax.models.plain_layers import inner_programs
 from afga_jax.training.memory import bytes_of
 from afga_jax.typing import Batch, ClientData, Task
 
@@ -78,7 +78,7 @@ def _counted(jaxpr: core.Jaxpr) -> tuple[float, float]:
     """Operations, and bytes of the values made."""
     operations, bytes_ = 0.0, 0.0
     for equation in jaxpr.eqns:
-        inside = [_counted(inner) for inner in _inner(equation)]
+        inside = list(map(_counted, inner_programs(equation.params.values())))
         is_loop = "length" in equation.params
         if inside:
             times = equation.params["length"] if is_loop else 1
@@ -108,16 +108,6 @@ def _operations(equation: core.JaxprEqn) -> float:
 
 def _shapes(variables) -> list[tuple[int, ...]]:
     return [variable.aval.shape for variable in variables]
-
-
-def _inner(equation: core.JaxprEqn) -> Iterator[core.Jaxpr]:
-    """The functions that an equation calls; of branches, all."""
-    for value in equation.params.values():
-        for item in value if isinstance(value, (tuple, list)) else (value,):
-            if isinstance(item, core.ClosedJaxpr):
-                yield item.jaxpr
-            elif isinstance(item, core.Jaxpr):
-                yield item
 
 
 def _bytes(variables) -> int:

@@ -127,17 +127,14 @@ def history(
     info = jax.tree.map(np.asarray, info)
     shape = info.loss.shape
     test = _filled(evaluations, shape)
+    counted = ("delta_norm", "spread", "gradients", "needed", "uploads")
     return History(
         round=np.arange(1, shape[0] + 1),
         train_loss=info.loss,
         test_loss=test.pop("loss", np.full(shape, np.nan)),
         train_metrics=dict(info.metrics),
         test_metrics=test,
-        delta_norm=info.delta_norm,
-        spread=info.spread,
-        gradients=info.gradients,
-        needed=info.needed,
-        uploads=info.uploads,
+        **{name: getattr(info, name) for name in counted},
         messages=sum((costs[name] for name in _MESSAGES), np.zeros(shape, int)),
         bytes=costs["bytes"],
         hours=costs["hours"],

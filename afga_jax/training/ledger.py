@@ -226,6 +226,12 @@ def costs(
         size = sum(x.size for x in jax.tree.leaves(state.params))
         upload = round(compressed(size)) + bytes_of(state.stats)
     control = bytes_of(state.control)
+    # A new control may need what only the client knows: what it did.
+    steps = jax.eval_shape(recipe.correction.begin, state.params)
+    own = (state.control, steps, state.params, state.params)
+    sends_control = _reads(recipe.correction.finish, own, 1)
+    given = (*[state.params] * 3, *[state.control] * 2)
+    reads_mean_control = _reads(recipe.correction.gradient, given, 4)
     message = Model(state.params, state.stats, shared)
     gossip_size, numbers = bytes_of(message), jax.tree.leaves(message)
     bits = recipe.mixing.message_bits(sum(x.size for x in numbers))
@@ -233,8 +239,8 @@ def costs(
         gossip_size = math.ceil(bits / 8)
     return Costs(
         links=links or Links(),
-        upload_size=upload + control * _sends_control(recipe, state),
-        download_size=model + control * _reads_mean_control(recipe, state),
+        upload_size=upload + control * sends_control,
+        download_size=model + control * reads_mean_control,
         gossip_size=gossip_size,
         needs_plan=gossip.needs_plan,
         _start=_Start(
@@ -311,19 +317,6 @@ def _participants(algorithm: FederatedAlgorithm) -> Participants:
         members=sizes if part.members is None else uploads,
         uploads=uploads,
     )
-
-
-def _sends_control(recipe: Recipe, state: FederatedState) -> bool:
-    """Whether a new control needs what only the client knows: what it did."""
-    steps = jax.eval_shape(recipe.correction.begin, state.params)
-    own = (state.control, steps, state.params, state.params)
-    return _reads(recipe.correction.finish, own, 1)
-
-
-def _reads_mean_control(recipe: Recipe, state: FederatedState) -> bool:
-    params, control = state.params, state.control
-    given = (params, params, params, control, control)
-    return _reads(recipe.correction.gradient, given, 4)
 
 
 def _reads(function: Callable, arguments: Sequence[PyTree], position: int) -> bool:

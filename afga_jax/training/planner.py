@@ -79,32 +79,23 @@ class Planner:
         timetables = self._timetables(plans)
         sizes = [table.sizes for _, table in _flat(timetables)]
         self._capacity = schedule.bucket([self._capacity, *sizes])
-        return _stack(
-            [
-                _stack(
-                    [_stack([self._pad(*cycle) for cycle in seed]) for seed in seeds]
-                )
-                for seeds in timetables
-            ]
-        )
+        size = (self._width, self._capacity, self._num_clients)
 
-    def _pad(self, graph: Graph, table: Timetable) -> Schedule:
-        return schedule.pad(
-            graph, table, self._width, self._capacity, self._num_clients
-        )
+        def of_seed(cycles):
+            return _stack([schedule.pad(*cycle, *size) for cycle in cycles])
+
+        return _stack([_stack(list(map(of_seed, seeds))) for seeds in timetables])
 
     def _timetables(self, plans: Plan) -> list:
         """By round, seed and cycle."""
         rounds, seeds = plans.round.shape
         at = lambda *index: jax.tree.map(lambda x: x[index], plans)  # noqa: E731
-        return [
-            [self._of_plan(at(number, seed)) for seed in range(seeds)]
-            for number in range(rounds)
-        ]
 
-    def _of_plan(self, plan: Plan) -> list[tuple[Graph, Timetable]]:
-        graphs = [self._finder.graph(plan, c) for c in range(len(plan.clusters))]
-        return [(graph, schedule.timetable(graph, self._width)) for graph in graphs]
+        def of_plan(plan: Plan) -> list[tuple[Graph, Timetable]]:
+            graphs = [self._finder.graph(plan, c) for c in range(len(plan.clusters))]
+            return [(g, schedule.timetable(g, self._width)) for g in graphs]
+
+        return [[of_plan(at(r, seed)) for seed in range(seeds)] for r in range(rounds)]
 
 
 def _flat(timetables):

@@ -61,28 +61,21 @@ def epsilon(algorithm: FederatedAlgorithm, rounds: int, delta: float) -> float:
     worst = np.argmax(np.broadcast_to(sampled / sizes, sizes.shape))
     clients = int(sizes.flat[worst])
     sample = int(np.broadcast_to(sampled, sizes.shape).flat[worst])
-    noise = float(algorithm.options.dp_noise or 0)
-    return _epsilon(clients, sample, noise, rounds, delta)
-
-
-def _is_ours(algorithm: FederatedAlgorithm) -> bool:
-    made = ALGORITHMS.get(algorithm.name)
-    return getattr(made, "__module__", "").startswith("afga_jax.algorithms")
-
-
-def _epsilon(
-    clients: int, sample: int, noise: float, rounds: int, delta: float
-) -> float:
     try:
         import dp_accounting
     except ImportError as error:
         raise ValueError(
             "ε needs the package dp-accounting: pip install 'afga-jax[privacy]'."
         ) from error
-    event = dp_accounting.GaussianDpEvent(noise / 2)
+    event = dp_accounting.GaussianDpEvent(float(algorithm.options.dp_noise or 0) / 2)
     if sample < clients:
         event = dp_accounting.SampledWithoutReplacementDpEvent(clients, sample, event)
     relation = dp_accounting.NeighboringRelation.REPLACE_ONE
     accountant = dp_accounting.rdp.RdpAccountant(neighboring_relation=relation)
     accountant.compose(event, rounds)
     return float(accountant.get_epsilon(delta))
+
+
+def _is_ours(algorithm: FederatedAlgorithm) -> bool:
+    made = ALGORITHMS.get(algorithm.name)
+    return getattr(made, "__module__", "").startswith("afga_jax.algorithms")

@@ -47,7 +47,8 @@ def watched(state: FederatedState, info: RoundInfo) -> Watched:
     if jax.tree.leaves(info.contained):
         # The loss of a client that is left out may be NaN.
         arrays = arrays[1:]
-    return Watched(info, _finite(arrays))
+    # One loop over all numbers: one for each array would take seconds to compile.
+    return Watched(info, jnp.isfinite(ravel_pytree(arrays)[0]).all())
 
 
 def seeded_init(init: Callable[..., PyTree]) -> Callable[..., PyTree]:
@@ -55,7 +56,7 @@ def seeded_init(init: Callable[..., PyTree]) -> Callable[..., PyTree]:
 
     def start(key: Array, **numbers: Any) -> PyTree:
         init_seed = functools.partial(init, **numbers)
-        return each_seed(init_seed, key) if key.ndim else init_seed(key)
+        return each_seed(init_seed, key, several=key.ndim > 0)
 
     return start
 
@@ -85,10 +86,8 @@ def seeded_round(
             new, info = round(key, state, data, *rest, execution=execution)
             return new, observe(new, info)
 
-        row = (key, state, *more)
-        if not key.ndim:
-            return run_seed(row, data)
-        return each_seed(run_seed, row, data, mesh=execution.mesh)
+        row, several = (key, state, *more), key.ndim > 0
+        return each_seed(run_seed, row, data, several=several, mesh=execution.mesh)
 
     return run
 
@@ -112,6 +111,7 @@ def each_seed(
     function: Callable[..., PyTree],
     rows: PyTree,
     *same: PyTree,
+    several: bool = True,
     mesh: Mesh | None = None,
 ) -> PyTree:
     """`over_seeds`; a single seed takes no loop, which would copy its state.
@@ -121,8 +121,11 @@ def each_seed(
       rows: Arrays with a leading axis of seeds, `[seeds, ...]`.
       *same: What is the same for all seeds. It is an argument, not closed over: on a
         mesh it must be one of `shard_map`.
+      several: Whether there is an axis of seeds; without one it is the function itself.
       mesh: Devices; if they have an axis of seeds, each runs some of the seeds.
     """
+    if not several:
+        return function(rows, *same)
 
     def here(rows, *same):
         if len(jax.tree.leaves(rows)[0]) > 1:
@@ -141,8 +144,3 @@ def each_seed(
         axis_names={SEEDS},
         check_vma=False,
     )(rows, *same)
-
-
-def _finite(tree: PyTree) -> Array:
-    # One loop over all numbers: one for each array would take seconds to compile.
-    return jnp.isfinite(ravel_pytree(tree)[0]).all()

@@ -16,17 +16,19 @@ import numpy as np
 from afga_jax import checks, keys
 from afga_jax.algorithms import FederatedAlgorithm
 from afga_jax.data.clients import Clients
-from afga_jax.mesh import CLIENTS, blocks_of, make_mesh
+from afga_jax.mesh import CLIENTS, blocks_of, make_mesh, quick_to_compile
 from afga_jax.population.sampling import Plan
 from afga_jax.recipe import FederatedState, RoundInfo
 from afga_jax.rounds.client_blocks import can_be_split, split
 from afga_jax.rounds.execution import Execution
+from afga_jax.rounds.round import check_population
 from afga_jax.rounds.span.schedule import Schedule
 from afga_jax.training import engine_choice
 from afga_jax.training.client_metrics import ClientMetrics, evaluate_clients
-from afga_jax.training.engine_choice import Choice, Planner
+from afga_jax.training.engine_choice import Choice
 from afga_jax.training.evaluate import evaluate
 from afga_jax.training.placement import Placement, one_copy, placement
+from afga_jax.training.planner import Planner
 from afga_jax.training.seeds import seeded_init, seeded_round
 from afga_jax.typing import Array, Batch, ClientData, PyTree
 
@@ -77,8 +79,9 @@ class Trainer:
         self._block: tuple[Any, Any] | None = None
         self._spread: tuple[Any, Any] | None = None
         self._round = seeded_round(algorithm.round, observe or (lambda _, info: info))
-        options = engine_choice.quick_to_compile()
-        self._init = jax.jit(seeded_init(algorithm.init), compiler_options=options)
+        self._init = jax.jit(
+            seeded_init(algorithm.init), compiler_options=quick_to_compile()
+        )
 
     def init(self, key: Array, **numbers: float) -> FederatedState:
         """The state before the first round, built by one program.
@@ -110,7 +113,12 @@ class Trainer:
             init = self._init.lower(placed, **numbers)
             with ThreadPoolExecutor(1) as beside:
                 compiled = beside.submit(init.compile)
-                self._trace(key, jax.eval_shape(self._init, key, **numbers), data)
+                # What `run` will call, from shapes of a state.
+                state = jax.eval_shape(self._init, key, **numbers)
+                plans = self._plans_of(key, 0)
+                _, _, placed_data = self._placed(key, None, self._prepared(data))
+                block = {"plans": plans, "begin": 0, "rounds": 1}
+                self._run.trace(placed, state=state, data=placed_data, **block)
                 self._started[names] = compiled.result()
         return self._started[names](self._placed_key(key), **numbers)
 
@@ -213,13 +221,6 @@ class Trainer:
         for name, value in numbers.items():
             self.algorithm.options.replace(**{name: value})
 
-    def _trace(self, key: Array, state: FederatedState, data: ClientData) -> None:
-        """Traces what `run` will call, from shapes of a state."""
-        data = self._prepared(data)
-        plans = self._plans_of(key, 0)
-        key, _, data = self._placed(key, None, data)
-        self._run.trace(key, state=state, data=data, plans=plans, begin=0, rounds=1)
-
     def _plans_of(self, key: Array, block: int) -> tuple[Plan, Schedule | None]:
         """The plans of a block of rounds; the last one is kept for calls of few."""
         name = (np.asarray(jax.random.key_data(key)).tobytes(), block)
@@ -241,7 +242,9 @@ class Trainer:
             return key, state, data
         put = self._placement.put
         if self._copied is None or self._copied[0] is not data:
-            self._copied = (data, put("data", self._split(data)))
+            parts = self.parts(data)
+            lying = data if parts == 1 else split(data, self.algorithm.recipe, parts)
+            self._copied = (data, put("data", lying))
         kept, self._spread = self._spread, None
         if kept is not None and kept[0] is state:
             state = kept[1]
@@ -254,11 +257,6 @@ class Trainer:
         splits = can_be_split(data, self.algorithm.recipe)
         return blocks_of(self.execution.mesh) if splits else 1
 
-    def _split(self, data: ClientData) -> PyTree:
-        parts = self.parts(data)
-        recipe = self.algorithm.recipe
-        return data if parts == 1 else split(data, recipe, parts)
-
     def _prepared(self, data: ClientData) -> ClientData:
         """Pools the data of a centralised algorithm, once, before it is traced."""
         if not self.algorithm.recipe.pooled or len(data.sizes) == 1:
@@ -270,14 +268,9 @@ class Trainer:
 
 def check_clients(data: ClientData, algorithm: FederatedAlgorithm) -> None:
     """Refuses data of another number of clients, and a client without samples."""
-    sizes, num_clients = data.sizes, algorithm.options.num_clients
-    pooled = algorithm.recipe.pooled and len(sizes) == 1
-    if len(sizes) != num_clients and not pooled:
-        raise ValueError(
-            f"data has {len(sizes)} clients, but the algorithm was built with "
-            f"num_clients = {num_clients}: build with num_clients={len(sizes)}, or "
-            f"partition the data for {num_clients}."
-        )
+    sizes = data.sizes
+    if not (algorithm.recipe.pooled and len(sizes) == 1):
+        check_population(data, algorithm.options.num_clients)
     if not isinstance(sizes, jax.Array) or isinstance(sizes, jax.core.Tracer):
         return
     if int(sizes.min()) < 1:
