@@ -92,7 +92,7 @@ def _apply(equation, operands) -> list[Array]:
     if layer is not None:
         return [layer(*operands)]
     primitive, params = equation.primitive, equation.params
-    if primitive in _NESTED and any(map(_is_changed, _inner(params.values()))):
+    if primitive in _NESTED and any(map(_is_changed, inner_programs(params.values()))):
         params = {name: _changed(value) for name, value in params.items()}
     bound = primitive.get_bind_params(params)
     # Older versions of JAX give inner functions apart from the other parameters.
@@ -106,26 +106,26 @@ def _is_changed(program: Jaxpr) -> bool:
         _layer(equation) is not None
         or (
             equation.primitive in _NESTED
-            and any(map(_is_changed, _inner(equation.params.values())))
+            and any(map(_is_changed, inner_programs(equation.params.values())))
         )
         for equation in program.eqns
     )
 
 
-def _inner(values) -> Iterator[Jaxpr]:
-    """The programs among an operation's parameters."""
+def inner_programs(values) -> Iterator[Jaxpr]:
+    """The programs among an operation's parameters; of branches, all."""
     for value in values:
         if isinstance(value, ClosedJaxpr):
             yield value.jaxpr
         elif isinstance(value, Jaxpr):
             yield value
-        elif isinstance(value, tuple):
-            yield from _inner(value)
+        elif isinstance(value, tuple | list):
+            yield from inner_programs(value)
 
 
 def _changed(value: Any) -> Any:
     """A parameter with fast layers in the programs that it holds."""
-    if isinstance(value, tuple) and any(True for _ in _inner(value)):
+    if isinstance(value, tuple) and any(True for _ in inner_programs(value)):
         return tuple(map(_changed, value))
     if isinstance(value, ClosedJaxpr):
         function = partial(_evaluate, value.jaxpr, value.consts)

@@ -63,8 +63,6 @@ class LSTMLayer(Drawn):
     def __call__(self, inputs: Array) -> Array:
         features, gates = inputs.shape[-1], 4 * self.hidden
         kernel = self.draw("kernel", (features, gates), self.hidden)
-        recurrent_kernel = self.draw(
-            "recurrent_kernel", (self.hidden, gates), self.hidden
-        )
+        recurrent = self.draw("recurrent_kernel", (self.hidden, gates), self.hidden)
         bias = self.draw("bias", (gates,), self.hidden)
-        return lstm(inputs, kernel, recurrent_kernel, bias)
+        return lstm(inputs, kernel, recurrent, bias)

@@ -85,15 +85,19 @@ def task(
     """
     per_sample, metrics = _named(loss, metrics)
     batch = _example(input_shape, input_dtype, example)
-    inputs = None if batch is None else _one_sample(batch.inputs)
+    one = lambda x: jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype)  # noqa: E731
+    inputs = None if batch is None else jax.tree.map(one, batch.inputs)
     network = network_of(model, inputs, init=init, rngs=rngs)
-    if fast_layers and (inputs is None or _has_plain_layers(network, inputs)):
-        network = network._replace(apply=_faster(network.apply))
+    if fast_layers:
+        network = _faster(network, inputs)
     if dtype is not None:
         network = network._replace(apply=_computed_in(dtype, network.apply))
-    built = Task(
-        network.init, _loss_of(network, per_sample, metrics), _predict(network)
-    )
+
+    def predict(params, stats, inputs):
+        # Nothing is random without training.
+        return network.apply(params, stats, inputs, jax.random.key(0), False)[0]
+
+    built = Task(network.init, _loss_of(network, per_sample, metrics), predict)
     if batch is not None:
         _try(built, batch)
     return built
@@ -192,28 +196,22 @@ def _example(input_shape, input_dtype, example) -> Batch | None:
     return batch
 
 
-def _one_sample(inputs: PyTree) -> PyTree:
-    return jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype), inputs
-    )
+def _faster(network: Network, inputs: PyTree | None) -> Network:
+    """The network with fast layers, where it has plain ones."""
 
+    def mode(train):
+        return lambda *arrays: network.apply(*arrays, train)
 
-def _has_plain_layers(network: Network, inputs: PyTree) -> bool:
-    key = jax.random.key(0)
-    shapes = jax.eval_shape(network.init, key)
+    if inputs is not None:
+        key = jax.random.key(0)
+        shapes = (*jax.eval_shape(network.init, key), inputs, key)
+        if not plain_layers.has_plain_layers(mode(True), *shapes):
+            return network
 
-    def train(params, stats, inputs, key):
-        return network.apply(params, stats, inputs, key, True)
-
-    return plain_layers.has_plain_layers(train, *shapes, inputs, key)
-
-
-def _faster(apply: Callable) -> Callable:
     def faster(*args):
-        *arrays, train = args
-        return plain_layers.fast_layers(lambda *arrays: apply(*arrays, train))(*arrays)
+        return plain_layers.fast_layers(mode(args[-1]))(*args[:-1])
 
-    return faster
+    return network._replace(apply=faster)
 
 
 def _computed_in(dtype: str, apply: Callable) -> Callable:
@@ -257,14 +255,6 @@ def _loss_of(network: Network, loss: PerSample, metrics: Mapping[str, PerSample]
         )
 
     return loss_of
-
-
-def _predict(network: Network) -> Callable[[PyTree, PyTree, PyTree], PyTree]:
-    def predict(params, stats, inputs):
-        # Nothing is random without training.
-        return network.apply(params, stats, inputs, jax.random.key(0), False)[0]
-
-    return predict
 
 
 def _try(built, batch: Batch) -> None:

@@ -43,18 +43,14 @@ def network_of(
         return from_functions(init, model, inputs)
     if isinstance(model, nn.Module):
         return from_linen(model, inputs, tuple(rngs))
-    if _is_nnx(model) or (callable(model) and required_arguments(model) == ["rngs"]):
+    nnx = sys.modules.get("flax.nnx")  # who has a module of it has imported it
+    is_nnx = nnx is not None and isinstance(model, nnx.Module)
+    if is_nnx or (callable(model) and required_arguments(model) == ["rngs"]):
         # Imported only for those who use it: it takes a fifth of a second.
         from afga_jax.models.adapters.nnx import from_nnx
 
         return from_nnx(model)
     raise ValueError(_no_model(model))
-
-
-def _is_nnx(model: Any) -> bool:
-    """Whether it is a module of nnx, which its owner then has imported."""
-    nnx = sys.modules.get("flax.nnx")
-    return nnx is not None and isinstance(model, nnx.Module)
 
 
 def _no_model(model: Any) -> str:

@@ -58,12 +58,21 @@ def from_linen(
             )
 
     shapes = jax.eval_shape(variables_of, jax.random.key(0))
-    _check_collections(shapes)
+    if unknown := set(shapes) - {"params", "batch_stats"}:
+        raise ValueError(
+            f"the model keeps the collections {sorted(unknown)}; a task carries "
+            "'params' and 'batch_stats' only"
+        )
     keeps_stats = "batch_stats" in shapes
 
     def init(key):
         variables = variables_of(key)
         return variables.get("params", {}), variables.get("batch_stats", ())
+
+    def stream_keys(key):
+        if len(streams) == 1:
+            return {streams[0]: key}
+        return {name: jax.random.fold_in(key, i) for i, name in enumerate(streams)}
 
     def apply(params, stats, inputs, key, train):
         variables = {"params": params} | ({"batch_stats": stats} if keeps_stats else {})
@@ -71,7 +80,7 @@ def from_linen(
             outputs, updated = in_mode(train).apply(
                 variables,
                 inputs,
-                rngs=_stream_keys(streams, key) if train else None,
+                rngs=stream_keys(key) if train else None,
                 mutable=["batch_stats"] if train else [],
                 **flag_values(flags, train),
             )
@@ -108,21 +117,6 @@ def _tell(train: bool) -> Callable:
 def _flag_fields(model: nn.Module) -> tuple[str, ...]:
     fields = {field.name for field in dataclasses.fields(model)}
     return tuple(name for name in FLAGS if name in fields)
-
-
-def _stream_keys(streams, key):
-    if len(streams) == 1:
-        return {streams[0]: key}
-    return {name: jax.random.fold_in(key, i) for i, name in enumerate(streams)}
-
-
-def _check_collections(variables) -> None:
-    unknown = set(variables) - {"params", "batch_stats"}
-    if unknown:
-        raise ValueError(
-            f"the model keeps the collections {sorted(unknown)}; a task carries "
-            "'params' and 'batch_stats' only"
-        )
 
 
 def _explained(apply: Callable, name: str, streams: tuple[str, ...]) -> Callable:
