@@ -54,7 +54,6 @@ class Arrays:
 
     def take(self, samples: Array, key: Array | None = None) -> Batch:
         """The samples of those indices; there is nothing to augment."""
-        del key
         return Batch(
             *jax.tree.map(lambda leaf: leaf[samples], (self.inputs, self.targets))
         )
@@ -148,7 +147,6 @@ class Windows:
 
     def take(self, samples: Array, key: Array | None = None) -> Batch:
         """The windows that start at those indices; there is nothing to augment."""
-        del key
         positions = samples[:, None] + jnp.arange(self.length + 1)[None]
         codes = self.text[positions].astype(jnp.int32)
         return Batch(codes[:, :-1], codes[:, -1])

@@ -96,7 +96,11 @@ def quadratic(
     minimum = 0.5 * np.sum(curvatures * (optimum - centres) ** 2, axis=1).mean()
     owners = by_client(np.repeat(np.arange(num_clients), client_size))
     data = from_arrays(curvatures, centres, owners, batch_size=batch_size)
-    return Problem(data, _task(_quadratic_losses, dimension), optimum, float(minimum))
+
+    def losses(x: Array, batch: Batch) -> Array:
+        return 0.5 * jnp.sum(batch.inputs * (x[None] - batch.targets) ** 2, axis=1)
+
+    return Problem(data, _task(losses, dimension), optimum, float(minimum))
 
 
 def logistic(
@@ -162,21 +166,12 @@ def logistic(
 def _task(losses, dimension: int) -> Task:
     """A task with one vector of parameters, from the losses of a batch's samples."""
 
-    def init(key):
-        del key
-        return jnp.zeros(dimension), ()
-
     def loss(params, stats, batch, key, train):
-        del key, train
         mask = jnp.ones(len(batch.targets)) if batch.mask is None else batch.mask
         mean = jnp.sum(mask * losses(params, batch)) / jnp.sum(mask)
         return mean, (stats, {})
 
-    return Task(init, loss)
-
-
-def _quadratic_losses(x: Array, batch: Batch) -> Array:
-    return 0.5 * jnp.sum(batch.inputs * (x[None] - batch.targets) ** 2, axis=1)
+    return Task(lambda key: (jnp.zeros(dimension), ()), loss)
 
 
 def _scaled(vectors: np.ndarray, size: float) -> np.ndarray:

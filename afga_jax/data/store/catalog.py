@@ -301,16 +301,13 @@ _SPECS: tuple[Spec, ...] = (
 _HUB = "https://huggingface.co/datasets"
 
 
-def _tables(name: str, tables: Tables, **about) -> ImageSpec:
-    return ImageSpec(name, "parquet", tables=tables, **about)
-
-
 # Addresses name a version where one is known that has these files; counts are those of
 # the publishers' pages.
 _PUBLISHED = (
-    _tables(
+    ImageSpec(
         "femnist",
-        Tables(
+        "parquet",
+        tables=Tables(
             f"{_HUB}/flwrlabs/femnist/resolve/main",
             {"train": ("data/train-00000-of-00001.parquet", 200.7e6)},
             label="character",
@@ -320,9 +317,10 @@ _PUBLISHED = (
         counts={"train": 814_277},
         num_classes=62,
     ),
-    _tables(
+    ImageSpec(
         "tiny_imagenet",
-        Tables(
+        "parquet",
+        tables=Tables(
             f"{_HUB}/zh-plus/tiny-imagenet/resolve/"
             "b427d143d5e9bf39d5132c552063f3c5ba3facd6",
             {
@@ -334,9 +332,10 @@ _PUBLISHED = (
         counts={"train": 100_000, "test": 10_000},
         num_classes=200,
     ),
-    _tables(
+    ImageSpec(
         "cinic10",
-        Tables(
+        "parquet",
+        tables=Tables(
             f"{_HUB}/flwrlabs/cinic10/resolve/8e3c2c337e520de86f32a669bb7dcc9662930502",
             {
                 "train": ("data/train-00000-of-00001.parquet", 256e6),

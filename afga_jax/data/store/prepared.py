@@ -19,7 +19,6 @@ from afga_jax.data.store.catalog import (
     DataError,
     ImageSpec,
     Spec,
-    Tables,
     problems,
     reason,
 )
@@ -62,7 +61,12 @@ def find(spec: Spec, data_dir: Path) -> Prepared | None:
       The version, or None where nothing is prepared.
     """
     if spec.tables:
-        return _published(spec.tables, data_dir / spec.name)
+        paths = [Path(path) for path, _ in spec.tables.files.values()]
+        own = data_dir / spec.name
+        for place in (own / paths[0].parent, own):
+            if all((place / path.name).is_file() for path in paths):
+                return Prepared(place, "parquet", f"files {_stamp(place)}")
+        return None
     versions = [
         (tuple(map(int, folder.name.split("."))), folder)
         for folder in (data_dir / spec.prepared_name).glob("*.*.*")
@@ -92,7 +96,15 @@ def read(spec: Spec, prepared: Prepared) -> Content:
       Images, labels and label names, or the packed roles.
     """
     if spec.tables:
-        return _read_files(spec, spec.tables, prepared.folder)
+        folder = prepared.folder
+        names = [Path(path).name for path, _ in spec.tables.files.values()]
+        content = archives.decode(spec, {name: folder / name for name in names})
+        if differences := "; ".join(problems(spec, content)):
+            raise DataError(
+                f"{spec.name}: the files in {folder} are not it ({differences}); take "
+                "them away and let it be fetched."
+            )
+        return content
     # A second to import, and needless where the decoded cache has the data set.
     import tensorflow_datasets as tfds
 
@@ -101,29 +113,13 @@ def read(spec: Spec, prepared: Prepared) -> Content:
             builder = tfds.builder_from_directory(prepared.folder)
             if isinstance(spec, ImageSpec):
                 return _read_images(spec, builder)
-            return _read_roles(builder)
+            source = builder.as_data_source(split="train")
+            records = source.__getitems__(list(range(len(source))))
+            texts = ([each[name].decode() for name in Role._fields] for each in records)
+            return pack([Role(*text) for text in texts])
         # Record readers and decoders raise whatever their libraries raise.
         except Exception as error:
             raise _damaged(spec, prepared.folder, error) from error
-
-
-def _published(tables: Tables, folder: Path) -> Prepared | None:
-    paths = [Path(path) for path, _ in tables.files.values()]
-    for place in (folder / paths[0].parent, folder):
-        if all((place / path.name).is_file() for path in paths):
-            return Prepared(place, "parquet", f"files {_stamp(place)}")
-    return None
-
-
-def _read_files(spec: Spec, tables: Tables, folder: Path) -> Content:
-    names = [Path(path).name for path, _ in tables.files.values()]
-    content = archives.decode(spec, {name: folder / name for name in names})
-    if differences := "; ".join(problems(spec, content)):
-        raise DataError(
-            f"{spec.name}: the files in {folder} are not it ({differences}); take them "
-            "away and let it be fetched."
-        )
-    return content
 
 
 def _stamp(folder: Path) -> str:
@@ -136,6 +132,7 @@ def _stamp(folder: Path) -> str:
 def _read_images(spec: ImageSpec, builder) -> Content:
     import tensorflow_datasets as tfds
     from PIL import Image
+    from tensorflow_datasets.core import hashing
 
     arrays: dict[str, np.ndarray] = {}
     for split in spec.counts:
@@ -144,7 +141,11 @@ def _read_images(spec: ImageSpec, builder) -> Content:
         source = builder.as_data_source(split=split, decoders=decoders)
         inputs = np.empty((len(source), *spec.shape), np.uint8)
         targets = np.empty(len(source), np.int32)
-        positions = _stored_order(builder, split, len(source))
+        positions = np.arange(len(source))
+        if not builder.info.disable_shuffling:
+            # TFDS sorts records by a salted hash.
+            key = hashing.Hasher(split).hash_key
+            positions = np.array(sorted(positions.tolist(), key=key))
         starts = range(0, len(source), _CHUNK)
         title = {"desc": f"{spec.name} {split}", "unit": " images"}
         # It takes a while, so a terminal gets a progress bar.
@@ -163,24 +164,8 @@ def _read_images(spec: ImageSpec, builder) -> Content:
     return arrays | {"label_names": np.array(builder.info.features["label"].names)}
 
 
-def _stored_order(builder, split: str, length: int) -> np.ndarray:
-    """Original position of each stored record: TFDS sorts records by a salted hash."""
-    from tensorflow_datasets.core import hashing
-
-    if builder.info.disable_shuffling:
-        return np.arange(length)
-    return np.array(sorted(range(length), key=hashing.Hasher(split).hash_key))
-
-
 def _position(identifier: bytes) -> int:
     return int(identifier.rsplit(b"_", 1)[1])
-
-
-def _read_roles(builder) -> Content:
-    source = builder.as_data_source(split="train")
-    records = source.__getitems__(list(range(len(source))))
-    rows = [[record[field].decode() for field in Role._fields] for record in records]
-    return pack([Role(*row) for row in rows])
 
 
 @contextlib.contextmanager

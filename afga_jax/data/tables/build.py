@@ -33,7 +33,11 @@ def build(parts: Mapping[str, Sequence[Part]], reading: Reading) -> Dataset | Co
     labels, names = columns.labels(
         train, reading.label, num_classes=reading.num_classes
     )
-    alphabet = _alphabet([part for rows in parts.values() for part in rows], reading)
+    # Texts with a label have an alphabet, of training and testing.
+    everything, alphabet = [part for rows in parts.values() for part in rows], ""
+    (name, *others) = reading.inputs
+    if not others and columns.kind_of(everything, name) == "text":
+        alphabet = columns.alphabet_of(columns.texts(everything, name))
     inputs = _inputs(train, reading, alphabet)
     owners, clients = None, tuple[str, ...]()
     if reading.client is not None:
@@ -91,14 +95,6 @@ def held_back(groups: np.ndarray, fraction: float) -> np.ndarray:
     _, first = np.unique(groups, return_index=True)
     held[first[kept[groups[first]] == 0]] = False
     return held
-
-
-def _alphabet(parts: Sequence[Part], reading: Reading) -> str:
-    """The characters of texts with a label; empty: the samples are no texts."""
-    (name, *others) = reading.inputs
-    if others or columns.kind_of(parts, name) != "text":
-        return ""
-    return columns.alphabet_of(columns.texts(parts, name))
 
 
 def _inputs(parts: Sequence[Part], reading: Reading, alphabet: str) -> np.ndarray:

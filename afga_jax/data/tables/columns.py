@@ -6,6 +6,7 @@ images as the bytes of a file.
 """
 
 import collections
+import contextlib
 import io
 import json
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ import pyarrow.compute as pc
 from tqdm import tqdm
 
 from afga_jax import checks
+from afga_jax.data.store.catalog import reason
 from afga_jax.data.text.shakespeare import encode
 
 # Codes of one byte; the last of so many stands for all rarer characters.
@@ -133,7 +135,7 @@ def kind_of(parts: Sequence[Part], name: str) -> str:
         return "image" if kind.get_field_index("bytes") >= 0 else "other"
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return "image"
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if _is_text(kind):
         return "text"
     while _is_list(kind):
         kind = kind.value_type
@@ -184,20 +186,27 @@ def labels(
     """
     kind = _type(parts, name)
     stored = tuple(names) or _stored_names(parts, name)
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if _is_text(kind):
         stored = stored or tuple(sorted(_distinct(parts, name)))
         code = {word: number for number, word in enumerate(stored)}
-        column = [
-            _class_number(code, word, where, row, name)
-            for where, row, word in _values(parts, name)
-        ]
-        return np.array(column, np.int32), stored
+        numbers = []
+        for where, row, word in _values(parts, name):
+            if word not in code:
+                hint = checks.did_you_mean(word, code)
+                raise ValueError(
+                    f"{where}: label {word!r} in row {row} of column {name!r} is no "
+                    f"class{f'; {hint}' if hint else '.'} There are {len(code)}: "
+                    "repair it, or leave such rows out."
+                )
+            numbers.append(code[word])
+        return np.array(numbers, np.int32), stored
     if not (pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
         raise ValueError(
             f"{parts[0].where}: column {name!r} holds {kind}, but a label must be a "
             "whole number or a word: choose another column, or convert it."
         )
-    array = np.concatenate([_scalars(part, name) for part in parts]).astype(np.int64)
+    columns = [part.table.column(name).to_numpy() for part in parts]
+    array = np.concatenate(columns).astype(np.int64)
     highest = int(array.max())
     if num_classes is None:
         num_classes = len(stored) or highest + 1
@@ -229,7 +238,7 @@ def clients(parts: Sequence[Part], name: str) -> tuple[np.ndarray, tuple[str, ..
       Clients int32 `[samples]`, and one name per client.
     """
     kind = _type(parts, name)
-    is_word = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    is_word = _is_text(kind)
     if not is_word and not pa.types.is_integer(kind):
         raise ValueError(
             f"{parts[0].where}: column {name!r} holds {kind}, but a client must be a "
@@ -292,9 +301,8 @@ def alphabet_of(rows: Sequence[str]) -> str:
     if len(counts) <= _MOST_CHARACTERS:
         return "".join(sorted(counts))
     counts.pop(_OTHER, None)
-    return "".join(sorted(c for c, _ in counts.most_common(_MOST_CHARACTERS - 1))) + (
-        _OTHER
-    )
+    common = sorted(c for c, _ in counts.most_common(_MOST_CHARACTERS - 1))
+    return "".join([*common, _OTHER])
 
 
 def within(text: str, alphabet: str) -> str:
@@ -305,17 +313,6 @@ def within(text: str, alphabet: str) -> str:
     return "".join(
         letter if letter in known or letter.isspace() else _OTHER for letter in text
     )
-
-
-def _class_number(code, word: str, where: str, row: int, name: str) -> int:
-    if word not in code:
-        hint = checks.did_you_mean(word, code)
-        raise ValueError(
-            f"{where}: label {word!r} in row {row} of column {name!r} is no class"
-            f"{f'; {hint}' if hint else '.'} There are {len(code)}: repair "
-            "it, or leave such rows out."
-        )
-    return code[word]
 
 
 def _images(parts: Sequence[Part], name: str) -> np.ndarray:
@@ -345,22 +342,16 @@ def _images(parts: Sequence[Part], name: str) -> np.ndarray:
     return pixels
 
 
-class _readable:
+@contextlib.contextmanager
+def _readable(where: str, row: int, name: str) -> Iterator[None]:
     """Says which image a decoder's error, of whatever kind, is about."""
-
-    def __init__(self, where: str, row: int, name: str):
-        self.place = f"{where}: row {row} of column {name!r}"
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, trace):
-        if isinstance(error, Exception):
-            reason = " ".join(str(error).split())[:200] or type(error).__name__
-            raise ValueError(
-                f"{self.place} is no image that can be read ({reason}): repair it, or "
-                "leave it out."
-            ) from error
+    try:
+        yield
+    except Exception as error:
+        raise ValueError(
+            f"{where}: row {row} of column {name!r} is no image that can be read "
+            f"({reason(error)}): repair it, or leave it out."
+        ) from error
 
 
 def _encoded(parts: Sequence[Part], name: str) -> Iterator[tuple[str, int, bytes]]:
@@ -480,16 +471,13 @@ def _type(parts: Sequence[Part], name: str) -> pa.DataType:
     return next(iter(kinds))
 
 
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
 def _is_list(kind: pa.DataType) -> bool:
-    return (
-        pa.types.is_list(kind)
-        or pa.types.is_large_list(kind)
-        or pa.types.is_fixed_size_list(kind)
-    )
-
-
-def _scalars(part: Part, name: str) -> np.ndarray:
-    return part.table.column(name).to_numpy()
+    lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(is_one(kind) for is_one in lists)
 
 
 def _distinct(parts: Sequence[Part], name: str) -> set[Any]:

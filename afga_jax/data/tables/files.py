@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from afga_jax.data.store.catalog import reason
 from afga_jax.data.tables import Files
 from afga_jax.data.tables.columns import Part, part
 
@@ -123,10 +124,9 @@ def _read(paths: Iterable[Path], columns: Sequence[str]) -> list[Part]:
                 table = pq.read_table(path, columns=read if read == wanted else None)
         # A folder that is called .parquet, a file cut short: errors of many kinds.
         except (pa.ArrowException, OSError) as error:
-            reason = " ".join(str(error).split())[:200]
             form = "Arrow" if path.suffix == ".arrow" else "Parquet"
             raise ValueError(
-                f"{path} cannot be read as {form} ({reason}): write it anew."
+                f"{path} cannot be read as {form} ({reason(error)}): write it anew."
             ) from error
         parts.append(part(str(path), table))
     return parts
@@ -197,8 +197,7 @@ def _named(name: str) -> Any:
         return datasets.load_dataset(name)
     # Its own errors, and those of everything that it downloads with.
     except Exception as error:
-        reason = " ".join(str(error).split())[:200]
         raise ValueError(
             f"dataset = {name!r} is no folder here, and Hugging Face's library cannot "
-            f"load it by that name ({reason})."
+            f"load it by that name ({reason(error)})."
         ) from error

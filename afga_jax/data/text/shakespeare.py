@@ -116,7 +116,10 @@ def parse(text: str) -> list[Role]:
         for speaker, line in _spoken_lines(lines[start + 1 : stop], play):
             spoken.setdefault(speaker, []).append(line)
         if len(spoken) > 1:
-            roles.extend(_role(play, *item) for item in spoken.items())
+            for speaker, said in spoken.items():
+                user = re.sub(r"\W", "_", f"{play}_{speaker}")
+                words = "".join(f"{line}\n" for line in said)
+                roles.append(Role(user, play, speaker, words))
     roles = [
         role
         for role in roles
@@ -244,11 +247,6 @@ def _title(lines: Sequence[str], byline: int) -> str:
         f"line {byline + 1} reads {_BYLINE!r} but none of the {_TITLE_REACH[-1]} lines "
         "above holds a title; put the title two lines above it."
     )
-
-
-def _role(play: str, speaker: str, lines: Sequence[str]) -> Role:
-    user = re.sub(r"\W", "_", f"{play}_{speaker}")
-    return Role(user, play, speaker, "".join(f"{line}\n" for line in lines))
 
 
 def _collapsed(text: str) -> str:
