@@ -180,14 +180,8 @@ def momentum(rate: float, decay: float = 0.5) -> Callable:
 
 def nesterov(rate: float, decay: float = 0.9) -> Callable:
     """M ← decay·m + g, step −η_l (g + decay·m)."""
-    trace = 0.0
-
-    def step(gradient):
-        nonlocal trace
-        trace = decay * trace + gradient
-        return -rate * (gradient + decay * trace)
-
-    return step
+    own = momentum(rate, decay)
+    return lambda gradient: -rate * gradient + decay * own(gradient)
 
 
 def adamw(rate: float, weight_decay: float = 0.1) -> Callable:
@@ -220,14 +214,7 @@ def average() -> Callable:
 
 def heavy_ball(b1=0.9) -> Callable:
     """Hsu et al. 2019, FedAvgM: v ← β v + Δ."""
-    v = 0.0
-
-    def step(delta):
-        nonlocal v
-        v = b1 * v + delta
-        return v
-
-    return step
+    return momentum(-1.0, b1)
 
 
 def fedamsgrad(b1=0.9, b2=0.99, eps=1e-8, *, eps_inside=True) -> Callable:
