@@ -130,10 +130,7 @@ class Clients:
 
 
 def client_data(
-    source: samples.Source,
-    assignment: Assignment | Sequence[Any],
-    *,
-    batch_size: int,
+    source: samples.Source, assignment: Assignment | Sequence[Any], *, batch_size: int
 ) -> Clients:
     """Puts samples and their assignment on the device.
 

@@ -9,7 +9,7 @@ from scipy import stats
 from afga_jax import data
 from afga_jax.data import class_picture, partition, show
 from afga_jax.data.partition.assignment import members, ranges, stored
-from afga_jax.data.partition.computed import shuffled
+from afga_jax.data.partition.overlap import shuffled
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 60))
 SMALL_SHARDS = {"num_shards": 30, "shard_size": 20, "shards_per_client": 2}

@@ -10,7 +10,7 @@ import pytest
 
 import loopback
 from afga_jax import data
-from afga_jax.data.store import cache, catalog, recorded, sources
+from afga_jax.data.store import cache, catalog, fetch, sources
 from afga_jax.data.store.catalog import DataError
 from afga_jax.data.tables.build import held_back
 
@@ -71,7 +71,7 @@ def test_a_first_fetch_is_recorded_and_later_ones_are_compared(
 ):
     with caplog.at_level(logging.WARNING):
         sources.load_arrays(catalog.find("cinic10"), online)
-    path = recorded.path_of("cinic10", online.cache_dir)
+    path = fetch.recorded_in("cinic10", online.cache_dir)
     assert (
         "cinic10 is unverified: no checksum of its files is published." in caplog.text
     )

@@ -4,7 +4,7 @@ An assignment maps (client, position) to the index of a sample. It is a pytree t
 works with NumPy arrays on the host and, passed to compiled code, with traced ones: the
 same lines serve the summaries and the draw of a batch. `Stored` keeps a list per
 client, `Ranges` keeps runs of consecutive samples, for windows of a text, and
-`Computed` (`afga_jax.data.partition.computed`) keeps nothing per client.
+`Computed` (`afga_jax.data.partition.overlap`) keeps nothing per client.
 """
 
 from collections.abc import Sequence

@@ -9,7 +9,7 @@ import numpy as np
 
 from afga_jax import checks
 from afga_jax.data.partition.assignment import Assignment, members
-from afga_jax.data.partition.computed import EqualSizes
+from afga_jax.data.partition.overlap import EqualSizes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

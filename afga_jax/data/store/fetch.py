@@ -10,7 +10,7 @@ import contextlib
 import http.client
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -141,6 +141,62 @@ def download(
         with contextlib.suppress(ValueError, _Final):
             return Path(files.fetch(original.name, downloader=attempt))
     raise DataError(f"{owner}: download failed: {'; '.join(dict.fromkeys(failures))}")
+
+
+def recorded_in(name: str, folder: Path) -> Path:
+    """The file that has a data set's checksums, as `sha256sum` writes them.
+
+    Nobody has published them: they are recorded at the first fetch. That this brought
+    the right files they cannot tell; that later ones bring the same, they can.
+    """
+    return folder / f"{name}.sha256"
+
+
+def with_recorded(
+    name: str, folder: Path, originals: Iterable[Original]
+) -> tuple[Original, ...]:
+    """Files with the checksums that an earlier fetch recorded.
+
+    Args:
+      name: Name of the data set.
+      folder: Folder of the cache.
+      originals: Files to download.
+
+    Returns:
+      The same files; those without a checksum have the recorded one, if there is one.
+    """
+    path = recorded_in(name, folder)
+    lines = path.read_text().splitlines() if path.is_file() else []
+    sums = {file: sha256 for sha256, _, file in (x.partition("  ") for x in lines)}
+    return tuple(
+        original._replace(sha256=sums[original.name], recorded=path)
+        if original.sha256 is None and original.name in sums
+        else original
+        for original in originals
+    )
+
+
+def record(name: str, folder: Path, files: Mapping[str, Path], scratch: Path) -> None:
+    """Records the checksums of files that arrived, and says that nobody vouches.
+
+    Args:
+      name: Name of the data set.
+      folder: Folder of the cache.
+      files: Paths of the files without a checksum so far, by their names.
+      scratch: Folder that `cache.workspace` yields.
+    """
+    import pooch
+
+    lines = [f"{pooch.file_hash(str(path))}  {file}\n" for file, path in files.items()]
+    unfinished = scratch / "recorded.sha256"
+    unfinished.write_text("".join(lines))
+    os.replace(unfinished, recorded_in(name, folder))
+    logging.warning(
+        "%s is unverified: no checksum of its files is published. Today's are in %s, "
+        "and every later fetch is compared with them.",
+        name,
+        recorded_in(name, folder),
+    )
 
 
 def _url_infos(name: str):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from absl import logging
 
 from afga_jax.data.dataset import Dataset
-from afga_jax.data.store import archives, cache, catalog, fetch, prepared, recorded
+from afga_jax.data.store import archives, cache, catalog, fetch, prepared
 from afga_jax.data.store.catalog import Content, DataError, ImageSpec, Spec, reason
 from afga_jax.data.store.prepared import Prepared
 from afga_jax.data.text.shakespeare import Role, unpack
@@ -98,10 +98,10 @@ def _held_back(content: Content) -> Content:
     from afga_jax.data.tables.build import held_back
 
     held = held_back(content["train_clients"], _TEST_FRACTION)
-    parts = {key: content[f"train_{key}"] for key in ("inputs", "targets", "clients")}
-    kept = {f"train_{key}": array[~held] for key, array in parts.items()}
-    del parts["clients"]
-    return {**content, **kept, **{f"test_{k}": part[held] for k, part in parts.items()}}
+    names = ("inputs", "targets", "clients")
+    kept = {f"train_{name}": content[f"train_{name}"][~held] for name in names}
+    test = {f"test_{name}": content[f"train_{name}"][held] for name in names[:2]}
+    return {**content, **kept, **test}
 
 
 def load_roles(access: Access | None = None) -> list[Role]:
@@ -301,7 +301,7 @@ def _download_and_decode(spec: Spec, access: Access, folder: Path) -> Content:
     options = {"timeout": access.timeout, "attempts": access.attempts}
     originals = fetch.originals(spec)
     if spec.unverified:
-        originals = recorded.known(spec.name, access.cache_dir, originals)
+        originals = fetch.with_recorded(spec.name, access.cache_dir, originals)
     try:
         files = {
             original.name: fetch.download(spec.name, original, folder, **options)
@@ -314,5 +314,5 @@ def _download_and_decode(spec: Spec, access: Access, folder: Path) -> Content:
         raise _missing(spec, access, f"and what was fetched is not it ({problems})")
     unknown = {file.name: files[file.name] for file in originals if not file.sha256}
     if unknown and spec.unverified:
-        recorded.write(spec.name, access.cache_dir, unknown, folder)
+        fetch.record(spec.name, access.cache_dir, unknown, folder)
     return content

@@ -202,30 +202,24 @@ def unpack(arrays: Mapping[str, np.ndarray]) -> list[Role]:
     return [Role(*fields) for fields in zip(*names, texts, strict=True)]
 
 
-class _Layout(NamedTuple):
-    """How speeches are set in one play."""
-
-    speech: re.Pattern
-    continuation: re.Pattern
-
-
-_USUAL = _Layout(re.compile(r"  ([A-Za-z][A-Za-z ]*)\. (.*)"), re.compile(r"    (.*)"))
+# How speeches, and the lines that continue them, are set in a play.
+_USUAL = re.compile(r"  ([A-Za-z][A-Za-z ]*)\. (.*)"), re.compile(r"    (.*)")
 # This play is not indented, so stage directions and notices look like speech: an act's
 # heading and a line that opens a notice end the speech before them.
-_FLUSH = _Layout(re.compile(r"([A-Za-z][A-Za-z ]*)\. (.*)"), re.compile(r"(.*)"))
+_FLUSH = re.compile(r"([A-Za-z][A-Za-z ]*)\. (.*)"), re.compile(r"(.*)")
 _FLUSH_PLAY = "THE COMEDY OF ERRORS"
 
 
 def _spoken_lines(lines: Sequence[str], play: str) -> Iterator[tuple[str, str]]:
     flush = play == _FLUSH_PLAY
-    layout = _FLUSH if flush else _USUAL
+    begins, continues = _FLUSH if flush else _USUAL
     speaker = None
     for line in lines:
-        if speech := layout.speech.match(line):
+        if speech := begins.match(line):
             speaker, words = speech[1].upper(), speech[2]
             if flush and speaker.startswith("ACT "):
                 speaker = None
-        elif speaker and (more := layout.continuation.match(line)):
+        elif speaker and (more := continues.match(line)):
             words = more[1]
             if flush and words.startswith("<"):
                 speaker = None
