@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import optax
 
 from afga_jax import checks
-from afga_jax.typing import Array, PyTree
+from afga_jax.optimizers.server import Number
+from afga_jax.typing import PyTree
 
 
 class LocalOptimizer(NamedTuple):
@@ -78,11 +79,11 @@ class AMSGradMemory(NamedTuple):
 
 
 def dadam(
-    learning_rate: Array | float,
-    b1: Array | float = 0.9,
-    b2: Array | float = 0.99,
-    b3: Array | float = 0.0,
-    eps: Array | float = 1e-8,
+    learning_rate: Number,
+    b1: Number = 0.9,
+    b2: Number = 0.99,
+    b3: Number = 0.0,
+    eps: Number = 1e-8,
 ) -> LocalOptimizer:
     """DAdam's local part: −η·m/√v̂ with v̂ ← β₃v̂ + (1−β₃)·max(v̂, v), v̂₀ = ε.
 
@@ -110,10 +111,7 @@ def dadam(
 
 
 def damsgrad(
-    learning_rate: Array | float,
-    b1: Array | float = 0.9,
-    b2: Array | float = 0.99,
-    eps: Array | float = 1e-8,
+    learning_rate: Number, b1: Number = 0.9, b2: Number = 0.99, eps: Number = 1e-8
 ) -> LocalOptimizer:
     """D-AMSGrad's local part, whose second moment ũ is mixed beside the model.
 

@@ -131,13 +131,8 @@ def dynamic(alpha: Array | float) -> Correction:
     checks.number("feddyn_alpha", alpha, above=0, fix="FedAvg is the limit without it")
 
     def gradient(gradient, x, start, control, mean):
-        return jax.tree.map(
-            lambda g, a, b, own: g + alpha * (a - b) - own,
-            gradient,
-            x,
-            start,
-            control,
-        )
+        new = lambda g, a, b, own: g + alpha * (a - b) - own  # noqa: E731
+        return jax.tree.map(new, gradient, x, start, control)
 
     def finish(control, steps, x, start):
         return jax.tree.map(lambda own, a, b: own - alpha * (a - b), control, x, start)

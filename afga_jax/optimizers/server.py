@@ -16,7 +16,8 @@ import optax
 from afga_jax import checks
 from afga_jax.typing import Array, PyTree
 
-Rate: TypeAlias = Array | float | Callable[[Array], Array | float]
+Number: TypeAlias = Array | float
+Rate: TypeAlias = Number | Callable[[Array], Number]
 
 
 class MomentState(NamedTuple):
@@ -42,7 +43,7 @@ def average(learning_rate: Rate = 1.0) -> optax.GradientTransformation:
 
 
 def fedavgm(
-    learning_rate: Rate = 1.0, b1: Array | float = 0.9, *, nesterov: bool = False
+    learning_rate: Rate = 1.0, b1: Number = 0.9, *, nesterov: bool = False
 ) -> optax.GradientTransformation:
     """FedAvgM's server: m ← β₁m + g, x −= η·m; with `nesterov`, x −= η·(g + β₁m).
 
@@ -56,7 +57,7 @@ def fedavgm(
 
 
 def slowmo(
-    learning_rate: Rate, local_lr: Array | float, b1: Array | float = 0.7
+    learning_rate: Rate, local_lr: Number, b1: Number = 0.7
 ) -> optax.GradientTransformation:
     """SlowMo's outer step: u ← βu + g/γ, x −= α·γ·u.
 
@@ -78,9 +79,9 @@ def slowmo(
 
 def fedamsgrad(
     learning_rate: Rate,
-    b1: Array | float = 0.9,
-    b2: Array | float = 0.99,
-    eps: Array | float = 1e-8,
+    b1: Number = 0.9,
+    b2: Number = 0.99,
+    eps: Number = 1e-8,
     *,
     eps_inside: bool = True,
     bias_correction: bool = False,
@@ -128,10 +129,7 @@ def fedamsgrad(
 
 
 def fedams(
-    learning_rate: Rate,
-    b1: Array | float = 0.9,
-    b2: Array | float = 0.99,
-    eps: Array | float = 1e-8,
+    learning_rate: Rate, b1: Number = 0.9, b2: Number = 0.99, eps: Number = 1e-8
 ) -> optax.GradientTransformation:
     """FedAMS: v̂ ← max(v̂, v, ε), x −= η·m/√v̂.
 
@@ -148,10 +146,7 @@ def fedams(
 
 
 def fedadam(
-    learning_rate: Rate,
-    b1: Array | float = 0.9,
-    b2: Array | float = 0.99,
-    eps: Array | float = 1e-3,
+    learning_rate: Rate, b1: Number = 0.9, b2: Number = 0.99, eps: Number = 1e-3
 ) -> optax.GradientTransformation:
     """FedAdam: v ← β₂v + (1−β₂)g², x −= η·m/(√v+τ), v₀ = τ².
 
@@ -162,10 +157,7 @@ def fedadam(
 
 
 def fedyogi(
-    learning_rate: Rate,
-    b1: Array | float = 0.9,
-    b2: Array | float = 0.99,
-    eps: Array | float = 1e-3,
+    learning_rate: Rate, b1: Number = 0.9, b2: Number = 0.99, eps: Number = 1e-3
 ) -> optax.GradientTransformation:
     """FedYogi: v ← v − (1−β₂)g²·sign(v−g²), the rest as `fedadam`."""
 
@@ -176,7 +168,7 @@ def fedyogi(
 
 
 def fedadagrad(
-    learning_rate: Rate, b1: Array | float = 0.0, eps: Array | float = 1e-3
+    learning_rate: Rate, b1: Number = 0.0, eps: Number = 1e-3
 ) -> optax.GradientTransformation:
     """FedAdagrad: v ← v + g², the rest as `fedadam`; Reddi et al. use β₁ = 0."""
     return _reddi(learning_rate, b1, 0.0, eps, lambda v, g: v + g * g)
@@ -197,9 +189,9 @@ def _reddi(learning_rate, b1, b2, eps, accumulate=None) -> optax.GradientTransfo
 
 def _adaptive(
     learning_rate: Rate,
-    b1: Array | float,
-    b2: Array | float,
-    eps: Array | float,
+    b1: Number,
+    b2: Number,
+    eps: Number,
     *,
     step: Callable[[Array, Array], Array],
     accumulate: Callable[[Array, Array], Array] | None = None,
