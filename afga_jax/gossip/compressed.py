@@ -21,8 +21,6 @@ from afga_jax import keys, trees
 from afga_jax.gossip.base import Around
 from afga_jax.gossip.operators import Operator
 from afga_jax.optimizers.compressors import Compressor
-from afga_jax.population.sampling import Plan
-from afga_jax.typing import Array
 
 
 @dataclass(frozen=True)
@@ -49,8 +47,14 @@ class Compressed(Around):
 
         def exchange(models, public, mesh=None):
             flat = jax.vmap(lambda row: trees.ravel(row)[0])(models)
-            drawn = self._keys(plan, step, cycle, len(flat))
-            sent = jax.vmap(self.compressor.compress)(drawn, flat - public)
+            # A key for each row, of its client; rows that a mesh adds are nobody's.
+            place = (plan.key, keys.Purpose.COMPRESS, plan.round, cycle, step)
+            ids = self.rows(plan, cycle)
+            ids = jnp.arange(self.num_clients) if ids is None else ids
+            missing = (0, len(flat) - len(ids))
+            ids = jnp.pad(ids, missing, constant_values=self.num_clients)
+            fold = jax.vmap(lambda i: jax.random.fold_in(keys.place_key(*place), i))
+            sent = jax.vmap(self.compressor.compress)(fold(ids), flat - public)
             public = jnp.where(due, public + sent, public)
             pull = inner.apply(public, mesh) - public
             _, unravel = trees.ravel(jax.tree.map(lambda x: x[0], models))
@@ -60,13 +64,3 @@ class Compressed(Around):
 
     def message_bits(self, size):
         return self.compressor.bits(size)
-
-    def _keys(self, plan: Plan, step, cycle, rows: int) -> Array:
-        """A key for each row, of its client."""
-        place = (plan.key, keys.Purpose.COMPRESS, plan.round, cycle, step)
-        ids = self.rows(plan, cycle)
-        ids = jnp.arange(self.num_clients) if ids is None else ids
-        # Rows that a mesh adds are nobody's.
-        ids = jnp.pad(ids, (0, rows - len(ids)), constant_values=self.num_clients)
-        fold = jax.vmap(lambda i: jax.random.fold_in(keys.place_key(*place), i))
-        return fold(ids)

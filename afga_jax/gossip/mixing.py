@@ -255,13 +255,10 @@ class AmongSelected(_AmongMembers):
       num_clients: N.
     """
 
-    def at(self, plan, step, cycle=0):
-        return self._rings(plan, step, cycle)
-
     def over(self, links, plan, step, cycle=0):
-        return self._rings(plan, step, cycle, links)
+        return self.at(plan, step, cycle, links)
 
-    def _rings(self, plan, step, cycle, links: Links | None = None) -> Operator:
+    def at(self, plan, step, cycle=0, links: Links | None = None):
         part = plan.cycle(cycle)
         active = part.active[step]
         groups, width = active.shape

@@ -48,8 +48,7 @@ class Every(AmongTheSame):
         inner = self.mixing.messages(participants)
 
         def at(round, step, plan):
-            due = (step + 1) % self.period == 0
-            return inner.at(round, step, plan) if due else Traffic()
+            return inner.at(round, step, plan) if self.is_due(step) else Traffic()
 
         return inner._replace(at=at)
 

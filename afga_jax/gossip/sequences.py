@@ -319,13 +319,8 @@ def epidemic(clustering: Clustering, *, peers: int | None = None) -> Mixing:
     def matrix_at(key):
         def sends_to(client):
             count = jnp.asarray(others)[client]
-            drawn = draw_distinct(
-                jax.random.fold_in(key, client),
-                count,
-                jnp.minimum(peers, count),
-                peers,
-                table.shape[1],
-            )
+            own, number = jax.random.fold_in(key, client), jnp.minimum(peers, count)
+            drawn = draw_distinct(own, count, number, peers, table.shape[1])
             drawn += drawn >= jnp.asarray(place)[client]  # not to itself
             members = jnp.asarray(table, jnp.int32)[jnp.asarray(labels)[client]]
             return members.at[drawn].get(mode="fill", fill_value=num_clients)
