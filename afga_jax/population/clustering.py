@@ -50,8 +50,7 @@ class Clustering:
     def labels(self) -> np.ndarray:
         """The cluster of each client, `[N]`."""
         labels = np.zeros(self.num_clients + 1, np.int32)
-        for cluster, members in enumerate(self.table()):
-            labels[members] = cluster
+        labels[self.table()] = np.arange(self.num_clusters)[:, None]
         return labels[:-1]
 
 
@@ -129,11 +128,7 @@ def similar(histograms: np.ndarray, num_clusters: int, *, seed: int = 0) -> Clus
 
 
 def by_major_class(
-    major_class: Sequence[int],
-    num_clusters: int,
-    rho_cluster: float,
-    *,
-    seed: int = 0,
+    major_class: Sequence[int], num_clusters: int, rho_cluster: float, *, seed: int = 0
 ) -> Clustering:
     """FedCluster's clusters of equal size with a dial for their heterogeneity.
 

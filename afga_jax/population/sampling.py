@@ -8,7 +8,7 @@ for the plan of any round, before it or long after.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -156,11 +156,8 @@ def fixed(clustering: Clustering, chosen: np.ndarray, steps: int) -> Participati
 
     def draw(key, round, cycle, clusters):
         upload, count = _uploads(clustering, chosen, key, round, cycle, clusters)
-        active = jnp.broadcast_to(upload, (steps, *upload.shape))
-        active_count = None
-        if count is not None:
-            active_count = jnp.broadcast_to(count, (steps, *count.shape))
-        return CyclePlan(active, active_count, upload, count, upload.reshape(-1))
+        active = (_repeated(upload, steps), _repeated(count, steps))
+        return CyclePlan(*active, upload, count, upload.reshape(-1))
 
     return draw
 
@@ -189,8 +186,7 @@ def everyone(clustering: Clustering, chosen: np.ndarray, steps: int) -> Particip
         count = None
         if not clustering.is_equal:
             count = jnp.asarray(clustering.sizes, jnp.int32)[clusters]
-            count = jnp.broadcast_to(count, (steps, *count.shape))
-        active = jnp.broadcast_to(active, (steps, *active.shape))
+        count, active = _repeated(count, steps), _repeated(active, steps)
         uploads = _uploads(clustering, chosen, key, round, cycle, clusters)
         return CyclePlan(active, count, *uploads, None)
 
@@ -359,6 +355,10 @@ def draw_distinct(
     return jnp.sort(taken)
 
 
+def _repeated(x: Array | None, count: int) -> Any:
+    return None if x is None else jnp.broadcast_to(x, (count, *x.shape))
+
+
 def _uploads(clustering, chosen, key, round, cycle, clusters):
     key = place_key(key, Purpose.UPLOAD, round, cycle)
     ids, count = _samples(clustering, chosen, key[None], clusters)
@@ -375,8 +375,7 @@ def _samples(clustering: Clustering, chosen: np.ndarray, keys: Array, clusters: 
     capacity, fill = int(chosen.max()), clustering.num_clients
     counts = None
     if not (chosen == chosen[0]).all():
-        counts = jnp.asarray(chosen, jnp.int32)[clusters]
-        counts = jnp.broadcast_to(counts, (len(keys), *counts.shape))
+        counts = _repeated(jnp.asarray(chosen, jnp.int32)[clusters], len(keys))
 
     def of_cluster(key, cluster):
         size, count = clustering.width, capacity
