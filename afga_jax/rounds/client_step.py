@@ -212,14 +212,9 @@ def step_clients(
         client, batch = inputs
         shared, step = copied
         at = row if aligned else client
+        now, held = cycle.given(shared), form.unpack(model, memory)
         increment, new, *measured = step_client(
-            cycle.given(shared),
-            step,
-            client,
-            *form.unpack(model, memory),
-            batch,
-            data,
-            at,
+            now, step, client, *held, batch, data, at
         )
         return *form.pack(increment, new), tuple(measured)
 

@@ -1,7 +1,7 @@
 """From the uploading clients to the next server model."""
 
 import dataclasses
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -16,24 +16,6 @@ from afga_jax.recipe import FederatedState, Memory, RoundInfo
 from afga_jax.rounds.cycle import Cycle
 from afga_jax.rounds.update_rows import uploaded_rows
 from afga_jax.typing import Array, PyTree
-
-
-class Received(NamedTuple):
-    """What the server gets; see `apply` for the arrays.
-
-    Lies, and leaving out what is no number, are off unless the recipe says otherwise.
-
-    Attributes:
-      ids: Ids of the clients whose uploads count; the number of clients is nobody.
-      weights: Weights of the uploads.
-      deltas: Their deltas, zero for nobody.
-      memories: What the clients remember.
-    """
-
-    ids: Array
-    weights: Array
-    deltas: Array
-    memories: Memory
 
 
 def apply(
@@ -55,11 +37,10 @@ def apply(
     """
     recipe, state, num_clients = cycle.recipe, cycle.state, cycle.num_clients
     left_out: PyTree = ()
-    received = Received(ids, weights, deltas, memories)
-    received = _with_lies(cycle, received, _num_params(state))
+    deltas = _with_lies(cycle, ids, deltas)
     if recipe.contain:
-        received, left_out = _contained(cycle, received)
-    ids, weights, deltas, memories = received
+        received = _contained(cycle, ids, weights, deltas, memories)
+        ids, weights, deltas, memories, left_out = received
     start, unravel = ravel_pytree((state.params, state.stats))
     aggregate, aggregator, aggregation = _aggregate(
         cycle, ids, weights, deltas, memories.steps.count
@@ -177,32 +158,32 @@ def info(
     )
 
 
-def _with_lies(cycle: Cycle, received: Received, num_params: int) -> Received:
-    """The same with liars' lies; only the first `num_params` numbers can be lies."""
+def _with_lies(cycle: Cycle, ids: Array, deltas: Array) -> Array:
+    """The deltas with liars' lies, which are about parameters; off unless chosen."""
     attack = cycle.recipe.attack
     if attack is None or attack.upload is None or cycle.liars is None:
-        return received
-    ids, deltas = received.ids, received.deltas
+        return deltas
     real = ids < cycle.num_clients
     lying = real & cycle.liars.at[ids].get(mode="fill", fill_value=False)
-    params = deltas[:, :num_params]
+    end = _num_params(cycle.state)
+    params = deltas[:, :end]
     place = (cycle.key, keys.Purpose.LIE, cycle.state.round, cycle.number)
     lies = attack.upload(
         keys.place_key(*place), Uploads(params, lying, real & ~lying, ids)
     )
     params = jnp.where(lying[:, None], lies.astype(params.dtype), params)
-    deltas = jnp.concatenate([params, deltas[:, num_params:]], axis=1)
-    return received._replace(deltas=deltas)
+    return jnp.concatenate([params, deltas[:, end:]], axis=1)
 
 
-def _contained(cycle: Cycle, received: Received) -> tuple[Received, Array]:
-    """Leaves out uploads that are not finite.
+def _contained(
+    cycle: Cycle, ids: Array, weights: Array, deltas: Array, memories: Memory
+) -> tuple[Array, Array, Array, Memory, Array]:
+    """Leaves out uploads that are not finite; off unless chosen.
 
     Returns:
       The others, whose weights are scaled to sum to one again, and the ids of the
       clients that were left out, `[uploads]`, with nobody's for those that were not.
     """
-    ids, weights, deltas, memories = received
     nobody = jnp.asarray(cycle.num_clients, ids.dtype)
     good = jnp.isfinite(deltas).all(1)
     left = jnp.where(good, weights, 0)
@@ -213,9 +194,9 @@ def _contained(cycle: Cycle, received: Received) -> tuple[Received, Array]:
     def kept(x):
         return jnp.where(good.reshape(-1, *[1] * (x.ndim - 1)), x, jnp.zeros_like(x))
 
+    arrived = jnp.where(good, ids, nobody)
     deltas, memories = jax.tree.map(kept, (deltas, memories))
-    others = Received(jnp.where(good, ids, nobody), weights, deltas, memories)
-    return others, jnp.where(good, nobody, ids)
+    return arrived, weights, deltas, memories, jnp.where(good, nobody, ids)
 
 
 def _aggregate(

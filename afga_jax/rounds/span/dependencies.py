@@ -73,20 +73,16 @@ class Finder:
         client = active[step, column]
         uploads = np.asarray(part.upload).reshape(-1)
         before = _before(step, client) if self._stateful else None
+        everything = self._recipe.keep_optimizer
         grid = self._recipe.mixing.grid(np.ones(len(part.active), bool))
         if not self._recipe.mixing.mixes:
-            kept = np.isin(client, uploads) | self._recipe.keep_optimizer
+            kept = np.isin(client, uploads) | everything
             reads = _chains(step, client, uploads, np.flatnonzero(kept))
         elif grid is not None:
             if self._stencil is None:
                 self._stencil = stencil.Stencil(grid, self._recipe.mix_first)
             reads = self._stencil.reads(
-                step,
-                client,
-                uploads,
-                num_clients,
-                before,
-                everything=self._recipe.keep_optimizer,
+                step, client, uploads, num_clients, before, everything=everything
             )
         else:
             reads = self._by_matrices(plan, cycle, step, client, uploads)
@@ -99,16 +95,8 @@ class Finder:
         first = np.zeros(readers + 1, np.int64)
         np.cumsum(np.bincount(reader, minlength=readers), out=first[1:])
         order = np.lexsort((task, reader))
-        return Graph(
-            step[kept],
-            client[kept],
-            uploads,
-            first,
-            task[order],
-            weight[order],
-            position,
-            len(step),
-        )
+        tasks, reads = (step[kept], client[kept]), (first, task[order], weight[order])
+        return Graph(*tasks, uploads, *reads, position, planned=len(step))
 
     def _by_matrices(self, plan, cycle, step, client, uploads):
         """Backwards through the steps: sparse rows of what each reader still reads."""

@@ -99,13 +99,9 @@ def run_cycle(cycle: Cycle, schedule: Schedule) -> tuple[FederatedState, RoundIn
 
         def run(lanes, table, memories, reads, copied):
             (client, of_step, _, memory, first, count), batches = lanes
-            inputs = (
-                client,
-                of_step,
-                _form(reads, table, first, count),
-                trees.take(memories, memory),
-                batches,
-            )
+            formed = _form(reads, table, first, count)
+            own = trees.take(memories, memory)
+            inputs = (client, of_step, formed, own, batches)
             # Padding comes last in a slot; with one lane there is none.
             real = (client < cycle.num_clients).sum(dtype=jnp.int32)
             return over_clients(

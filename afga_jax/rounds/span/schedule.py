@@ -211,6 +211,4 @@ def _rows(slot: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def _padded(values: np.ndarray, size: int, fill: int, dtype) -> np.ndarray:
-    result = np.full(size, fill, dtype)
-    result[: len(values)] = values
-    return result
+    return np.pad(values, (0, size - len(values)), constant_values=fill).astype(dtype)
