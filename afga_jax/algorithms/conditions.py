@@ -78,9 +78,8 @@ def with_adversaries(recipe: Recipe, options: Options) -> Recipe:
         robust.check_neighbours(recipe.mixing, defence)
     if defence is None and (attack is None or attack.dissensus is None):
         return recipe
-    guarded = robust.Guarded(
-        recipe.mixing, defence, attack, recipe.clustering.num_clients
-    )
+    num_clients = recipe.clustering.num_clients
+    guarded = robust.Guarded(recipe.mixing, defence, attack, num_clients)
     return recipe._replace(mixing=guarded)
 
 
@@ -121,12 +120,8 @@ def with_compression(recipe: Recipe, options: Options) -> Recipe:
     if options.compress_gossip is not None:
         _check_compressible(recipe)
         _check_known(recipe, "gossip is")
-        mixing = Compressed(
-            recipe.mixing,
-            options.compress_gossip,
-            options.gossip_step or _STEP,
-            recipe.clustering.num_clients,
-        )
+        how = (options.compress_gossip, options.gossip_step or _STEP)
+        mixing = Compressed(recipe.mixing, *how, recipe.clustering.num_clients)
         recipe = recipe._replace(mixing=mixing)
     return recipe
 

@@ -77,13 +77,7 @@ def fednova(
 
 
 def slowmo(
-    problem: BoxStart,
-    rounds: Rounds,
-    *,
-    local_lr,
-    server_lr=1.0,
-    b1=0.7,
-    decay=0.9,
+    problem: BoxStart, rounds: Rounds, *, local_lr, server_lr=1.0, b1=0.7, decay=0.9
 ) -> Iterator[BoxResult]:
     """SlowMo around SGD with Nesterov's momentum, which begins anew in each round.
 

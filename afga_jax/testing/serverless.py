@@ -107,12 +107,7 @@ def damsgrad(
 
 
 def dfedavgm(
-    problem: BoxStart,
-    rounds: Rounds,
-    *,
-    local_lr,
-    momentum=0.9,
-    topology=ring,
+    problem: BoxStart, rounds: Rounds, *, local_lr, momentum=0.9, topology=ring
 ) -> Iterator[BoxResult]:
     """DFedAvgM: K steps of momentum from where a client is, then one mixing.
 

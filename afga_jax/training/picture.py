@@ -27,8 +27,15 @@ def curves(history: History, clients: ClientMetrics | None, *, title: str) -> "F
       clients: Every client's metrics after the last round; None: two panels less.
       title: The text above the panels.
     """
+    # Not imported with the package: a program that draws nothing need not wait for it.
+    # Importing pyplot also tells a notebook how a figure is shown.
+    from matplotlib import pyplot
+    from matplotlib.figure import Figure
+
     columns = 2 if clients is None else 3
-    figure = _blank(5 * columns, 7)
+    # A notebook shows a figure of pyplot by itself, and once more as a cell's value.
+    make = Figure if in_notebook() else pyplot.figure
+    figure = make(figsize=(5 * columns, 7), layout="constrained")
     panels = figure.subplots(2, columns)
     quality, scale, name = _quality(history)
     _line(panels[0, 0], history.round, scale * quality, _TEST, name)
@@ -48,16 +55,6 @@ def curves(history: History, clients: ClientMetrics | None, *, title: str) -> "F
         _histogram(panels[1, 2], clients, metric)
     figure.suptitle(title, fontsize=12)
     return figure
-
-
-def _blank(width: float, height: float) -> "Figure":
-    # Not imported with the package: a program that draws nothing need not wait for it.
-    # Importing pyplot also tells a notebook how a figure is shown.
-    from matplotlib import figure, pyplot
-
-    # A notebook shows a figure of pyplot by itself, and once more as a cell's value.
-    make = figure.Figure if in_notebook() else pyplot.figure
-    return make(figsize=(width, height), layout="constrained")
 
 
 def _quality(history: History) -> tuple[np.ndarray, float, str]:

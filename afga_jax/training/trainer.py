@@ -91,7 +91,7 @@ class Trainer:
           **numbers: Numbers such as `local_lr` in place of those that the algorithm was
             built with.
         """
-        self._check_numbers(numbers)
+        self.algorithm.options.replace(**numbers)  # checks them
         return self._init(keys.typed(key), **numbers)
 
     def start(self, key: Array, data: ClientData, **numbers: float) -> FederatedState:
@@ -103,7 +103,7 @@ class Trainer:
           **numbers: Numbers such as `local_lr` in place of those that the algorithm was
             built with.
         """
-        self._check_numbers(numbers)
+        self.algorithm.options.replace(**numbers)  # checks them
         key = keys.typed(key)
         names = tuple(sorted(numbers))
         if names not in self._started:
@@ -216,10 +216,6 @@ class Trainer:
     ) -> ClientMetrics:
         """The loss and metrics of a state's model for every client."""
         return evaluate_clients(self.algorithm.task, state, data)
-
-    def _check_numbers(self, numbers: dict[str, float]) -> None:
-        for name, value in numbers.items():
-            self.algorithm.options.replace(**{name: value})
 
     def _plans_of(self, key: Array, block: int) -> tuple[Plan, Schedule | None]:
         """The plans of a block of rounds; the last one is kept for calls of few."""

@@ -41,7 +41,13 @@ def from_nnx(model: nnx.Module | Callable[..., nnx.Module]) -> Network:
     # The same parts in both modes, which differ in static attributes only.
     graphs = {train: _split(_in_mode(sample, train))[0] for train in (True, False)}
     _, *likes, constants = _split(sample)
-    _check_variables(constants, name)
+    others = (leaf for _, leaf in nnx.to_flat_state(constants))
+    kinds = {type(x).__name__ for x in others if isinstance(x, nnx.Variable)}
+    if kinds:
+        raise ValueError(
+            f"{name} keeps variables of the kinds {', '.join(sorted(kinds))}; a task "
+            "carries Param and BatchStat only"
+        )
     params_like, stats_like, rngs_like = jax.eval_shape(lambda *x: x, *likes)
     flags = flags_of(sample.__call__)
     takes_rngs = "rngs" in inspect.signature(sample.__call__).parameters
@@ -99,16 +105,3 @@ def _seeded(like: nnx.State, key: Array) -> nnx.State:
         for number, leaf in enumerate(leaves)
     ]
     return jax.tree.unflatten(structure, fresh)
-
-
-def _check_variables(others: nnx.State, name: str) -> None:
-    unknown = {
-        type(leaf).__name__
-        for _, leaf in nnx.to_flat_state(others)
-        if isinstance(leaf, nnx.Variable)
-    }
-    if unknown:
-        raise ValueError(
-            f"{name} keeps variables of the kinds {', '.join(sorted(unknown))}; a task "
-            "carries Param and BatchStat only"
-        )
