@@ -255,11 +255,11 @@ def published_at(urls: dict, spec):
 
 
 if __name__ == "__main__":
-    from afga_jax.runs.commands import data
+    from afga_jax.runs import main
 
     # Set here and not between fork and exec, which JAX's threads would not survive.
     if limit := os.environ.get("FILE_LIMIT"):
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), int(limit)))
     with open(sys.argv.pop(1)) as file:
         register(json.load(file))
-    data.main()
+    main.start("data")

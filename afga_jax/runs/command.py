@@ -30,6 +30,15 @@ class UsageError(ValueError):
     """The command line was not understood."""
 
 
+@contextlib.contextmanager
+def reading() -> Iterator[None]:
+    """What is wrong while a command line is read is the user's mistake in it."""
+    try:
+        yield
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
 def execute(
     command: Callable[[Sequence[str]], int], arguments: Sequence[str] | None = None
 ) -> int:

@@ -20,7 +20,8 @@ class Command(NamedTuple):
     Attributes:
       about: What it does, in a sentence.
       dataset: The data set that a command trains on where none is given; None: the
-        command is a module of `afga_jax.runs.commands` with its own help.
+        command is the function of its name, in a module of `afga_jax.runs.commands`
+        of the same name that has its own help.
       examples: Flags to try, one line each.
     """
 
@@ -107,8 +108,10 @@ def start(name: str, arguments: Sequence[str] | None = None) -> None:
     about, dataset, examples = COMMANDS[name]
     with unread(), _ending(own=own):
         if dataset is None:
-            importlib.import_module(f"afga_jax.runs.commands.{name}").main(words)
-            return
+            from afga_jax.runs import command
+
+            module = importlib.import_module(f"afga_jax.runs.commands.{name}")
+            sys.exit(command.execute(getattr(module, name), words))
         from afga_jax.runs import runner
 
         lines = [f"    {words[0]} {example}" for example in examples]

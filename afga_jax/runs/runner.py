@@ -133,13 +133,11 @@ def keep_programs(config: Config) -> None:
 def _train(dataset: str, usage: str, arguments: Sequence[str]) -> int:
     """The command; returns its exit code."""
     values = flags.define()
-    try:
+    with command.reading():
         flags.parse(arguments, values, usage=usage, dataset=dataset)
         given = flags.given(values)
         devices.use(devices.wanted(given))
         given = processes.join(given)
-    except ValueError as error:
-        raise command.UsageError(str(error)) from error
     again = f"{arguments[0]} --resume"
     try:
         config, out, about = _wanted(given, dataset)

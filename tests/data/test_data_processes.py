@@ -120,10 +120,10 @@ def test_killed_in_the_middle_then_success(moment, tmp_path, server, start):
         # The decoded file is written and about to get its name.
         program = (
             "import json, os, sys, time, loopback\n"
-            "from afga_jax.runs.commands import data\n"
+            "from afga_jax.runs import main\n"
             "loopback.register(json.load(open(sys.argv.pop(1))))\n"
             "os.replace = lambda *_: (print('ready', flush=True), time.sleep(900))\n"
-            "data.main()\n"
+            "main.start('data')\n"
         )
         process = start("fetch", "cifar10", program=program)
         assert process.stdout.readline() == "ready\n"

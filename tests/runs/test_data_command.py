@@ -8,7 +8,7 @@ import pytest
 
 import loopback
 from afga_jax.data.store import cache, fetch, sources
-from afga_jax.runs import command
+from afga_jax.runs import command, main
 from afga_jax.runs.commands import data
 
 
@@ -210,7 +210,7 @@ def test_words_that_are_no_command(words, access, capsys):
 def test_bad_flag_is_one_line(flag, code, said, tmp_path, capsys):
     words = ["data", "fetch", "mnist", flag.format(tmp_path)]
     with pytest.raises(SystemExit) as end:
-        data.main(words)
+        main.start("data", words)
     assert end.value.code == code
     assert said in one_error_line(capsys)
 

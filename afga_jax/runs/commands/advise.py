@@ -22,7 +22,6 @@ who is first if rounds grow with a power of D only; * marks what can be first at
 since no other has fewer hours and a smaller D.
 """
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -72,17 +71,10 @@ _DEFAULTS = {field.name: field.default for field in _FIELDS}
 _BYTES = 4
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Ends the program with the command's exit code."""
-    sys.exit(command.execute(advise, arguments))
-
-
 def advise(arguments: Sequence[str]) -> int:
     """The command; returns its exit code."""
-    try:
+    with command.reading():
         asked, shown, out = read(arguments)
-    except ValueError as error:
-        raise command.UsageError(str(error)) from error
     advices = advice.advise(asked)
     if out is not None:
         rows = [

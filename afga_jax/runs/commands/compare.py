@@ -27,7 +27,6 @@ for that:
     prices.md  prices.csv  prices.png
 """
 
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -60,11 +59,6 @@ _PAIRS = {
 }
 _RANGES = ("speeds", "ratios")
 _FILES = {"markdown": "table.md", "latex": "table.tex", "csv": "table.csv"}
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Ends the program with the command's exit code."""
-    sys.exit(command.execute(compare, arguments))
 
 
 def compare(arguments: Sequence[str]) -> int:
@@ -249,7 +243,7 @@ def _read(
 ) -> tuple[list[str], list[str], dict[str, Any], Prices | None]:
     """Folders, algorithms, the user's choices, and prices if asked for."""
     values = define()
-    try:
+    with command.reading():
         folders = flags.parse(
             arguments, values, usage=__doc__, words=True, dataset=DATASET
         )
@@ -262,8 +256,6 @@ def _read(
         unpriced = [n for n in _RANGES if values[n].value is not None and not priced]
         if unpriced:
             raise ValueError(f"--{unpriced[0]} has no effect without --prices.")
-    except ValueError as error:
-        raise command.UsageError(str(error)) from error
     given.pop("resume", None)
     asked = _prices(values) if priced else None
     devices.use(devices.wanted(given))

@@ -13,7 +13,6 @@ line; 2: the command was not understood.
 """
 
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -37,11 +36,6 @@ _SHOWN = "digits"
 _PICTURE = Field("out", str, None, "run", "File of the picture; else below runs.")
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Ends the program with the command's exit code."""
-    sys.exit(command.execute(data, arguments))
-
-
 def data(arguments: Sequence[str]) -> int:
     """The command; returns its exit code."""
     if "show" in arguments[1:]:
@@ -56,12 +50,10 @@ def _read(
 ) -> list[Any]:
     """Words that are no flags, or those given here, and at last what the flags say."""
     values = flags.define(known)
-    try:
+    with command.reading():
         found = flags.parse(
             arguments, values, usage=__doc__, words=True, known=known, **about
         )
-    except ValueError as error:
-        raise command.UsageError(str(error)) from error
     return [*(found or words), flags.given(values, known)]
 
 

@@ -14,7 +14,6 @@ decide what is explored, and
     --out=FILE       the page; else runs/explorer_DATASET_ALGO.html, or in the run
 """
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -40,11 +39,6 @@ DATASET = "digits"
 _MEASURED = ("round", "consensus", "spread", "delta_norm")
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Ends the program with the command's exit code."""
-    sys.exit(command.execute(explore, arguments))
-
-
 def explore(arguments: Sequence[str]) -> int:
     """The command; returns its exit code."""
     given, round, folder = _read(arguments)
@@ -68,7 +62,7 @@ def define() -> absl_flags.FlagValues:
 def _read(arguments: Sequence[str]) -> tuple[dict[str, Any], int, Path | None]:
     """The user's choices, the round, and the folder of a run."""
     values = define()
-    try:
+    with command.reading():
         flags.parse(arguments, values, usage=__doc__)
         given = flags.given(values)
         number = values["round"].value or 0
@@ -80,8 +74,6 @@ def _read(arguments: Sequence[str]) -> tuple[dict[str, Any], int, Path | None]:
                 f"--{unused[0]} has no effect on a run that is there: leave it out, or "
                 "--run."
             )
-    except ValueError as error:
-        raise command.UsageError(str(error)) from error
     devices.use(devices.wanted(given))
     return given, number, None if folder is None else Path(folder)
 

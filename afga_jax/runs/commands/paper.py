@@ -24,7 +24,6 @@ of a name, there are
 
 import platform
 import shlex
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -90,20 +89,13 @@ class Asked(NamedTuple):
         return self.out / "cells"
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Ends the program with the command's exit code."""
-    sys.exit(command.execute(paper, arguments))
-
-
 def paper(arguments: Sequence[str]) -> int:
     """The command; returns its exit code."""
-    try:
+    with command.reading():
         asked, lists = _read(arguments)
         wanted = [_narrowed(papers.find(name), asked.only) for name in asked.names]
         # All of them before the first one runs: a mistake should not wait for hours.
         plans = [_plan(subject, asked) for subject in wanted]
-    except ValueError as error:
-        raise command.UsageError(str(error)) from error
     if lists:
         print(papers.listing())
         return 0

@@ -10,7 +10,6 @@ as a comparison's, stands for all of them. A run that is going on can be watched
     --out=FILE   the page; else report.html in the folder, runs/report.html of several
 """
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,23 +22,16 @@ from afga_jax.runs.pages.run_report import report as report_of
 _FIELDS = (Field("out", str, None, "run", "The page's file."),)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Ends the program with the command's exit code."""
-    sys.exit(command.execute(report, arguments))
-
-
 def report(arguments: Sequence[str]) -> int:
     """The command; returns its exit code."""
     values = flags.define(_FIELDS)
-    try:
+    with command.reading():
         words = flags.parse(arguments, values, usage=__doc__, words=True, known=_FIELDS)
         if not words:
             raise ValueError(
                 "give the folder of a run, or of several: "
                 "python -m experiments.report runs/NAME"
             )
-    except ValueError as error:
-        raise command.UsageError(str(error)) from error
     runs = [record.read(folder) for word in words for folder in _folders(Path(word))]
     out = flags.given(values, _FIELDS).get("out")
     path = Path(out) if out else (Path(words[0]) if len(words) == 1 else RUNS) / FILE

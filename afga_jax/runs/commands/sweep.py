@@ -12,7 +12,6 @@ which flatters it.
 """
 
 import io
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -45,17 +44,10 @@ DATASET = "cifar10"
 _SHOWN = 10
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Ends the program with the command's exit code."""
-    sys.exit(command.execute(sweep, arguments))
-
-
 def sweep(arguments: Sequence[str]) -> int:
     """The command; returns its exit code."""
-    try:
+    with command.reading():
         asked = grid.read(arguments, usage=__doc__, dataset=DATASET)
-    except ValueError as error:
-        raise command.UsageError(str(error)) from error
     devices.use(devices.wanted(asked.given))
     given = {k: v for k, v in asked.given.items() if k not in ("out", "resume")}
     accelerator = not on_cpu()
