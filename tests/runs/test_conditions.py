@@ -5,7 +5,7 @@ import types
 import jax
 import pytest
 
-from afga_jax.runs import flags, papers, runner
+from afga_jax.runs import flags, runner
 from afga_jax.runs.experiment import from_config
 from afga_jax.runs.grid import fingerprint
 from afga_jax.runs.papers import conditions, estimate
@@ -77,17 +77,16 @@ def test_points_on_cifar_are_runs_of_a_single_command(name, algo, given, tmp_pat
     line = f"{words} --eval_every=5 --algo={algo} {given}"
     flags.parse(line.split(), values)
     config = resolve(flags.given(values)).config
-    study = papers.find(f"conditions-{name}-cifar10")
-    points = study.write.__self__.points("small", tmp_path)
+    (figure,) = (
+        f for f in conditions.FIGURES if f.name == f"conditions-{name}-cifar10"
+    )
+    points = figure.points("small", tmp_path)
     assert tmp_path / fingerprint(config) in {point.cell.folder for point in points}
 
 
-STUDIES = [name for name in papers.NAMES if name.startswith("conditions-")]
-
-
-@pytest.mark.parametrize("name", STUDIES)
-def test_all_runs_of_a_figure_fit_into_one_table(name, tmp_path):
-    points = papers.find(name).write.__self__.points("small", tmp_path)
+@pytest.mark.parametrize("figure", conditions.FIGURES, ids=lambda figure: figure.name)
+def test_all_runs_of_a_figure_fit_into_one_table(figure, tmp_path):
+    points = figure.points("small", tmp_path)
     assert len({tuple(point.cell.values) for point in points}) == 1
     folders = [(p.panel.title, p.cell.folder) for p in points]
     assert len(set(folders)) == len(folders)

@@ -35,7 +35,7 @@ def test_what_is_known_in_closed_form(eight):
 def test_the_picture(tmp_path, monkeypatch, eight):
     few = [eight[name] for name in ("ring", "label_aware", "one_peer_exponential")]
     monkeypatch.setattr(topologies, "graphs", lambda names: few)
-    (table,) = topologies.write("small", tmp_path, tmp_path)
+    (table,) = topologies.STUDY.write("small", tmp_path, tmp_path)
     assert "| `one_peer_exponential` | 0.000 |" in table
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
     assert len((tmp_path / "results.csv").read_text().splitlines()) == 4

@@ -5,7 +5,6 @@ or from this package's matrices and ledger.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,8 +17,7 @@ from afga_jax.runs.papers import hours
 from afga_jax.runs.papers.declaration import Study
 from afga_jax.runs.papers.estimate import algorithm_of, gradients_per_round
 from afga_jax.runs.published import Published
-from afga_jax.runs.record import write_text
-from afga_jax.runs.report.tables import csv_lines, markdown
+from afga_jax.runs.report.tables import markdown
 from afga_jax.runs.settings import resolve
 from afga_jax.training.ledger import Links
 
@@ -64,17 +62,7 @@ def claims() -> list[Claim]:
     ]
 
 
-def write(scale: str, out: Path, kept: Path) -> list[str]:
-    """Writes the results; returns the table.
-
-    Args:
-      scale: The size, which does not matter here.
-      out: The folder of the files.
-      kept: The folder of runs, not used since nothing takes long.
-    """
-    del scale, kept
-    results = claims()
-    write_text(out / "results.csv", csv_lines([claim._asdict() for claim in results]))
+def _table(results: list[Claim]) -> list[str]:
     body = [
         [claim.place, claim.says, claim.found, _SHOWN[claim.holds]] for claim in results
     ]
@@ -282,6 +270,8 @@ def _cycles() -> Claim:
 STUDY = Study(
     "checks",
     "Checks: what the papers print, against itself and against arithmetic",
-    write,
+    lambda *_: claims(),
+    Claim._asdict,
+    _table,
     lambda scale: "arithmetic, seconds",
 )

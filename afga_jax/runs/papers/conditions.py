@@ -13,15 +13,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from afga_jax.runs import record
 from afga_jax.runs.config import Config
 from afga_jax.runs.grid import Cell
 from afga_jax.runs.papers import cells, estimate, points
 from afga_jax.runs.papers.declaration import Study
-from afga_jax.runs.papers.points import FINAL
+from afga_jax.runs.papers.points import FINAL, distinct
 from afga_jax.runs.record import Run, write_text
 from afga_jax.runs.report import curves_file, figures
 from afga_jax.runs.report.results import results
-from afga_jax.runs.report.tables import csv_lines, markdown, measured
+from afga_jax.runs.report.tables import markdown, measured
 
 _LABELS = {
     "fedavg": "FedAvg",
@@ -90,7 +91,7 @@ class Conditions(NamedTuple):
       common: Settings of all runs.
       panels: What is drawn side by side.
       notes: Lines below the table.
-      duration: How long a run takes.
+      took: How long it takes, for people.
     """
 
     name: str
@@ -99,7 +100,7 @@ class Conditions(NamedTuple):
     common: Mapping[str, Any]
     panels: tuple[Panel, ...]
     notes: tuple[str, ...]
-    duration: str = "half a minute"
+    took: str = "half a minute each on one core"
 
     def points(self, scale: str, kept: Path) -> list[Point]:
         """All runs; those that panels share are one run.
@@ -123,30 +124,10 @@ class Conditions(NamedTuple):
             for value in panel.values
         ]
 
-    def write(self, scale: str, out: Path, kept: Path) -> list[str]:
-        """Trains what is not finished; writes the figure and the numbers.
-
-        Returns:
-          The table, and what is to be said of it.
-        """
-        from afga_jax.runs.commands import sweep
-
-        asked = self.points(scale, kept)
-        trained = sweep.train([point.cell for point in asked], out)
-        pairs = [(point, run) for point, (_, run) in zip(asked, trained, strict=True)]
-        write_text(out / "results.csv", csv_lines([_row(*pair) for pair in pairs]))
-        each = {point.cell.folder: run for point, run in pairs}
-        write_text(out / "curves.csv", curves_file.text(list(each.values())))
-        _draw(self.above, pairs, out / "figure.png")
-        return [_table(pairs), "\n".join(f"- {note}" for note in self.notes)]
-
     def study(self) -> Study:
         """As a command knows it."""
-        size = lambda scale: (  # noqa: E731
-            f"{len({p.cell.folder for p in self.points(scale, Path())})} runs, "
-            f"{self.duration} each on one core"
-        )
-        return Study(self.name, self.title, self.write, size, self.seconds, self.only)
+        more = {"seconds": self.seconds, "only": self.only}
+        return points.study(self, _row, _table, _draw, **more)
 
     def only(self, expression: str) -> Study:
         """The same with fewer lines.
@@ -172,7 +153,8 @@ class Conditions(NamedTuple):
 
     def seconds(self, scale: str, kept: Path) -> float:
         """What its runs took, whenever they ran."""
-        return points.wall_seconds(point.cell for point in self.points(scale, kept))
+        runs = [record.read(cell.folder) for cell in distinct(self.points(scale, kept))]
+        return sum((run.summary or {})["wall_seconds"] for run in runs)
 
 
 def _point(
@@ -200,7 +182,8 @@ _uploads = functools.partial(sent, kinds=("uploads",))
 _all_sent = functools.partial(sent, kinds=("uploads", "gossip_messages"))
 
 
-def _row(point: Point, run: Run) -> dict[str, object]:
+def _row(pair: tuple[Point, Run]) -> dict[str, object]:
+    point, run = pair
     return {
         "panel": point.panel.title,
         "varied": point.panel.field,
@@ -243,6 +226,9 @@ def _by_panel(pairs: list[tuple[Point, Run]]) -> list[tuple[Panel, list]]:
 
 
 def _draw(above: str, pairs: list[tuple[Point, Run]], path: Path) -> None:
+    """The figure, and beside it the curves of all runs."""
+    each = {point.cell.folder: run for point, run in pairs}
+    write_text(path.with_name("curves.csv"), curves_file.text(list(each.values())))
     panels = _by_panel(pairs)
     figure = figures.blank(4.2 * len(panels) + 0.4, 3.9)
     axes = figure.subplots(1, len(panels), squeeze=False, sharey=True).ravel()
@@ -358,16 +344,14 @@ def _on_cifar(
             "evaluations, without a spread.",
             *digits.notes[1:],
         ),
-        duration="five to twenty minutes",
+        took="five to twenty minutes each on one core",
     )
 
 
-STUDIES = tuple(
-    each.study()
-    for each in (
-        *(_FAILURES, _LYING, _BITS),
-        _on_cifar(_FAILURES, (0.0, 0.5)),
-        _on_cifar(_LYING, (0.0, 0.2), "; liars send −3Δ"),
-        _on_cifar(_BITS, (None, 0.05), "; top-k of all and 5 %"),
-    )
+FIGURES = (
+    *(_FAILURES, _LYING, _BITS),
+    _on_cifar(_FAILURES, (0.0, 0.5)),
+    _on_cifar(_LYING, (0.0, 0.2), "; liars send −3Δ"),
+    _on_cifar(_BITS, (None, 0.05), "; top-k of all and 5 %"),
 )
+STUDIES = tuple(figure.study() for figure in FIGURES)

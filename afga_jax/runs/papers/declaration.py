@@ -1,10 +1,13 @@
 """What a table or a figure of a paper is made of: data, no code."""
 
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from afga_jax.runs.published import Published
+from afga_jax.runs.record import write_text
+from afga_jax.runs.report.tables import csv_lines
 
 Values = Mapping[str, Any]
 
@@ -105,9 +108,12 @@ class Study(NamedTuple):
     Attributes:
       name: Name on the command line.
       title: What it shows.
-      write: `(scale, out, cells) -> lines for the user`; writes its files into `out`,
-        and keeps what can be used again below `cells`.
+      measure: `(scale, out, cells) -> results`; what can be used again is kept below
+        `cells`, and `out` is the folder of all other files.
+      row: `result -> its line in results.csv`.
+      parts: `results -> parts of the text for the user`, the table first.
       size: `scale -> a line` that says what would be computed.
+      draw: `(results, path)` draws the figure; None: there is none.
       seconds: `(scale, cells) -> seconds` that its runs took, which may be older; None:
         as long as `write` takes.
       only: `expression -> Study` of the lines whose `panel, label` it finds; None:
@@ -116,10 +122,30 @@ class Study(NamedTuple):
 
     name: str
     title: str
-    write: Callable[..., list[str]]
+    measure: Callable[[str, Path, Path], list[Any]]
+    row: Callable[[Any], dict[str, Any]]
+    parts: Callable[[list[Any]], list[str]]
     size: Callable[[str], str]
+    draw: Callable[[list[Any], Path], None] | None = None
     seconds: Callable[..., float] | None = None
     only: "Callable[[str], Study] | None" = None
+
+    def write(self, scale: str, out: Path, kept: Path) -> list[str]:
+        """Measures what is not there yet; writes the results and the figure.
+
+        Args:
+          scale: The size.
+          out: The folder of the files.
+          kept: The folder of what can be used again, such as runs.
+
+        Returns:
+          The table, and what is to be said of it.
+        """
+        results = self.measure(scale, out, kept)
+        write_text(out / "results.csv", csv_lines([self.row(each) for each in results]))
+        if self.draw is not None:
+            self.draw(results, out / "figure.png")
+        return self.parts(results)
 
 
 # The same for all names, so that those which ask for the same run share it.

@@ -1,11 +1,12 @@
-"""What studies of many runs share: a run by its settings, and its line of numbers."""
+"""What studies of many runs share: how they train, a run's settings and numbers."""
 
-from collections.abc import Iterable, Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from afga_jax.runs import record
 from afga_jax.runs.grid import Cell, fingerprint
+from afga_jax.runs.papers.declaration import Study
 from afga_jax.runs.record import Run
 from afga_jax.runs.report.results import mean_and_deviation, results
 from afga_jax.runs.settings import resolve
@@ -26,6 +27,47 @@ FINAL = (
 )
 
 
+def study(
+    figure: Any,
+    row: Callable[[Any], dict[str, Any]],
+    table: Callable[[list[Any]], str],
+    draw: Callable[[str, list[Any], Path], None],
+    **more: Any,
+) -> Study:
+    """A figure of many runs as a command knows it; its results are points with runs.
+
+    Args:
+      figure: Has `points(scale, kept)`, each with its `cell`, and `name`, `title`,
+        `above` the figure, `took` for how long it takes, and `notes`.
+      row: As `Study.row`.
+      table: `results -> the table`.
+      draw: `(above, results, path)` draws the figure.
+      **more: As for `Study`.
+    """
+
+    def measure(scale: str, out: Path, kept: Path) -> list[tuple[Any, Run]]:
+        from afga_jax.runs.commands import sweep
+
+        asked = figure.points(scale, kept)
+        runs = {cell.folder: run for cell, run in sweep.train(distinct(asked), out)}
+        return [(point, runs[point.cell.folder]) for point in asked]
+
+    def parts(results: list[tuple[Any, Run]]) -> list[str]:
+        return [table(results), "\n".join(f"- {note}" for note in figure.notes)]
+
+    def size(scale: str) -> str:
+        return f"{len(distinct(figure.points(scale, Path())))} runs, {figure.took}"
+
+    drawn = functools.partial(draw, figure.above)
+    return Study(figure.name, figure.title, measure, row, parts, size, drawn, **more)
+
+
+def distinct(asked: Sequence[Any]) -> list[Cell]:
+    """The runs of some points, each once; those of a method follow each other."""
+    by_folder = {point.cell.folder: point.cell for point in asked}
+    return sorted(by_folder.values(), key=lambda cell: cell.config.algo)
+
+
 def cell(settings: Mapping[str, Any], values: Mapping[str, Any], kept: Path) -> Cell:
     """A run; settings that resolve to the same run have the same folder.
 
@@ -36,12 +78,6 @@ def cell(settings: Mapping[str, Any], values: Mapping[str, Any], kept: Path) -> 
     """
     resolved = resolve(settings)
     return Cell(dict(values), resolved, kept / fingerprint(resolved.config))
-
-
-def wall_seconds(cells: Iterable[Cell]) -> float:
-    """What finished runs took, whenever they ran; each counts once."""
-    folders = {cell.folder for cell in cells}
-    return sum((record.read(each).summary or {})["wall_seconds"] for each in folders)
 
 
 def outcome(run: Run) -> dict[str, object]:

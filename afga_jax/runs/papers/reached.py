@@ -21,9 +21,8 @@ from afga_jax.data.synthetic import quadratic
 from afga_jax.gossip import topology
 from afga_jax.rounds.span.dependencies import Finder, Graph
 from afga_jax.runs.papers.declaration import Study
-from afga_jax.runs.record import write_text
 from afga_jax.runs.report import figures
-from afga_jax.runs.report.tables import csv_lines, markdown
+from afga_jax.runs.report.tables import markdown
 from afga_jax.training import ledger
 
 _CLIENTS, _ACTIVE, _STEPS, _CLUSTERS = 100, 5, 24, 5
@@ -39,6 +38,7 @@ class Reached(NamedTuple):
       clusters: Number of clusters, K.
       rho: ρ of the mixing; None: nothing mixes.
       messages: Messages between clients in a round.
+      rounds: Number of rounds.
       weights: Weight in Δ of every gradient of every round; 0: it did not arrive.
       effective: The effective share, the mean over rounds.
     """
@@ -47,6 +47,7 @@ class Reached(NamedTuple):
     clusters: int
     rho: float | None
     messages: int
+    rounds: int
     weights: np.ndarray
     effective: float
 
@@ -87,30 +88,12 @@ def reached(name: str, clusters: int, rounds: int) -> Reached:
     effective = [w.sum() ** 2 / (w**2).sum() / len(w) for w in by_round if w.any()]
     rho = None if name == "none" else algorithm.recipe.mixing.spectral_gap()
     sent, every = spent["gossip_messages"], np.concatenate(by_round)
-    return Reached(name, clusters, rho, sent, every, float(np.mean(effective)))
-
-
-def write(scale: str, out: Path, kept: Path) -> list[str]:
-    """Follows gradients on every topology; writes the results, table and figure.
-
-    Args:
-      scale: The size, which decides the number of rounds; `smoke` has two topologies.
-      out: The folder of the files.
-      kept: The folder of runs, not used since it takes seconds.
-
-    Returns:
-      The table.
-    """
-    del kept
-    rounds = _ROUNDS[scale]
-    outcomes = [reached(name, clusters, rounds) for name, clusters in cases(scale)]
-    write_text(out / "results.csv", csv_lines([_row(outcome) for outcome in outcomes]))
-    _draw(outcomes, out / "figure.png")
-    return [_table(outcomes, rounds)]
+    mean = float(np.mean(effective))
+    return Reached(name, clusters, rho, sent, rounds, every, mean)
 
 
 def cases(scale: str) -> list[tuple[str, int]]:
-    """Topologies and numbers of clusters."""
+    """Topologies and numbers of clusters; `smoke` has two."""
     if scale == "smoke":
         return [("ring", 1), ("ring", _CLUSTERS)]
     return [("none", 1)] + [
@@ -158,7 +141,7 @@ def _row(outcome: Reached) -> dict[str, Any]:
     }
 
 
-def _table(outcomes: Sequence[Reached], rounds: int) -> str:
+def _table(outcomes: Sequence[Reached]) -> list[str]:
     body = []
     for outcome in outcomes:
         row = _row(outcome)
@@ -174,10 +157,10 @@ def _table(outcomes: Sequence[Reached], rounds: int) -> str:
         }
         body.append(list(cells.values()))
     about = (
-        f"N = {_CLIENTS}, M = {_ACTIVE}, 𝓘 = {_STEPS} (AFGA's Setting 1), {rounds} "
-        "rounds. " + __doc__.split("\n\n")[1].replace("\n", " ")
+        f"N = {_CLIENTS}, M = {_ACTIVE}, 𝓘 = {_STEPS} (AFGA's Setting 1), "
+        f"{outcomes[0].rounds} rounds. " + __doc__.split("\n\n")[1].replace("\n", " ")
     )
-    return f"{markdown(list(cells), body)}\n\n{about}"
+    return [f"{markdown(list(cells), body)}\n\n{about}"]
 
 
 def _draw(outcomes: Sequence[Reached], path: Path) -> None:
@@ -224,6 +207,9 @@ def _mark(
 STUDY = Study(
     "reach",
     "Reach: which gradients arrive at the server, and for how many messages",
-    write,
+    lambda scale, *_: [reached(*case, _ROUNDS[scale]) for case in cases(scale)],
+    _row,
+    _table,
     lambda scale: f"{len(cases(scale))} topologies on the host, seconds",
+    _draw,
 )

@@ -18,12 +18,11 @@ import numpy as np
 from afga_jax.gossip.kernels import KERNELS
 from afga_jax.runs.grid import Cell
 from afga_jax.runs.papers import points
-from afga_jax.runs.papers.declaration import Study
 from afga_jax.runs.papers.points import FINAL
-from afga_jax.runs.record import Run, write_text
+from afga_jax.runs.record import Run
 from afga_jax.runs.report import figures
 from afga_jax.runs.report.results import mean_and_deviation, results
-from afga_jax.runs.report.tables import NOTHING, csv_lines, markdown
+from afga_jax.runs.report.tables import NOTHING, markdown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -138,36 +137,6 @@ class Family(NamedTuple):
         cell = points.cell({**self.common, **more, **varied}, varied, kept)
         return Point(method, place, cell)
 
-    def write(self, scale: str, out: Path, kept: Path) -> list[str]:
-        """Trains what is not finished; writes the figure and the numbers.
-
-        Returns:
-          The table, and what is to be said of it.
-        """
-        from afga_jax.runs.commands import sweep
-
-        asked = self.points(scale, kept)
-        trained = sweep.train(distinct(asked), out)
-        runs = {cell.folder: run for cell, run in trained}
-        pairs = [(point, runs[point.cell.folder]) for point in asked]
-        write_text(out / "results.csv", csv_lines([_row(*pair) for pair in pairs]))
-        _draw(self.above, pairs, out / "figure.png")
-        return [_table(pairs), "\n".join(f"- {note}" for note in self.notes)]
-
-    def study(self) -> Study:
-        """As a command knows it."""
-
-        def size(scale: str) -> str:
-            return f"{len(distinct(self.points(scale, Path())))} runs, {self.took}"
-
-        return Study(self.name, self.title, self.write, size)
-
-
-def distinct(asked: Sequence[Point]) -> list[Cell]:
-    """The runs of some points, each once; those of a method follow each other."""
-    by_folder = {point.cell.folder: point.cell for point in asked}
-    return sorted(by_folder.values(), key=lambda cell: cell.config.algo)
-
 
 def leaders(accuracies: Mapping[str, np.ndarray]) -> list[str]:
     """The best by mean over seeds, then those that seeds do not tell from it.
@@ -195,7 +164,8 @@ def leaders(accuracies: Mapping[str, np.ndarray]) -> list[str]:
     return [best, *level]
 
 
-def _row(point: Point, run: Run) -> dict[str, object]:
+def _row(pair: tuple[Point, Run]) -> dict[str, object]:
+    point, run = pair
     return {
         "algorithm": point.method.algo,
         "topology": point.place.graph if point.method.gossips else None,
@@ -413,4 +383,4 @@ _CIFAR = Family(
 )
 
 FAMILIES = (_DIGITS, _CIFAR)
-STUDIES = tuple(family.study() for family in FAMILIES)
+STUDIES = tuple(points.study(each, _row, _table, _draw) for each in FAMILIES)

@@ -21,14 +21,14 @@ from afga_jax.gossip.kernels import KERNELS
 from afga_jax.gossip.messages import Traffic, of_matrix
 from afga_jax.gossip.sequences import SEQUENCES
 from afga_jax.runs.papers.declaration import Study
-from afga_jax.runs.record import write_text
 from afga_jax.runs.report import figures
-from afga_jax.runs.report.tables import csv_lines, markdown
+from afga_jax.runs.report.tables import markdown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _CLIENTS, _STEPS, _COLUMNS, _LABELS = 16, 8, 5, 4
+_FEW = ("ring", "matchings")
 
 
 class Graph(NamedTuple):
@@ -68,21 +68,7 @@ def one_label_each(num_clients: int) -> np.ndarray:
     return np.eye(_LABELS, dtype=int)[np.arange(num_clients) % _LABELS]
 
 
-def write(scale: str, out: Path, kept: Path) -> list[str]:
-    """Draws all graphs; writes figure, numbers and table.
-
-    Args:
-      scale: The size, which changes nothing, but that `smoke` has two graphs.
-      out: The folder of the files.
-      kept: The folder of runs, of which there are none.
-
-    Returns:
-      The table.
-    """
-    del kept
-    named = graphs(names=("ring", "matchings") if scale == "smoke" else ())
-    write_text(out / "results.csv", csv_lines([_row(graph) for graph in named]))
-    _draw(named, out / "figure.png")
+def _table(named: list[Graph]) -> list[str]:
     head = ["topology", "ρ", "of so many steps"]
     head += ["messages of a step", "one after another"]
     body = []
@@ -190,6 +176,9 @@ def _places(matrices: list[np.ndarray]) -> np.ndarray:
 STUDY = Study(
     "topologies",
     "Every graph that has a name: picture, ρ and messages",
-    write,
+    lambda scale, *_: graphs(names=_FEW if scale == "smoke" else ()),
+    _row,
+    _table,
     lambda scale: "seconds",
+    _draw,
 )

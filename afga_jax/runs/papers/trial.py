@@ -27,9 +27,9 @@ from afga_jax.runs.experiment import Experiment, from_config
 from afga_jax.runs.grid import fingerprint
 from afga_jax.runs.papers.cells import RATES
 from afga_jax.runs.papers.declaration import Study
-from afga_jax.runs.record import write_json, write_text
+from afga_jax.runs.record import write_json
 from afga_jax.runs.report import figures
-from afga_jax.runs.report.tables import csv_lines, markdown
+from afga_jax.runs.report.tables import markdown
 from afga_jax.runs.settings import resolve
 
 #: Slopes of ‖∇f‖² in logarithms, by the theory.
@@ -146,22 +146,11 @@ def slope(x: Sequence[float], y: Sequence[float]) -> float:
     return float(np.polyfit(np.log(x), np.log(y), 1)[0])
 
 
-def write(scale: str, out: Path, kept: Path) -> list[str]:
-    """Measures what is not measured yet; writes the results, table and figure.
-
-    Args:
-      scale: The size, which decides the number of seeds.
-      out: The folder of the files.
-      kept: The folder of measurements.
-
-    Returns:
-      The table.
-    """
+def measure(scale: str, out: Path, kept: Path) -> list[Point]:
+    """All measurements; those that were made before are read."""
+    del out
     bench = Bench(kept)
-    points = [bench.point(axis, config) for axis, config in cells(scale)]
-    write_text(out / "results.csv", csv_lines([_row(point) for point in points]))
-    _draw(points, out / "figure.png")
-    return [_table(points)]
+    return [bench.point(axis, config) for axis, config in cells(scale)]
 
 
 def _program(experiment: Experiment) -> Callable[..., jax.Array]:
@@ -213,7 +202,7 @@ def _config(algo: str, at: dict[str, Any], scale: str) -> Config:
     return resolve(given, dataset="quadratic").config
 
 
-def _table(points: Sequence[Point]) -> str:
+def _table(points: Sequence[Point]) -> list[str]:
     parts = []
     fits = [
         [
@@ -242,7 +231,7 @@ def _table(points: Sequence[Point]) -> str:
     head = ["axis", "", "R", "value", "mean ‖∇f‖²", "theory's conditions hold"]
     parts.append(markdown(head, lines))
     parts.append(__doc__.split("\n\n")[1].replace("\n", " "))
-    return "\n\n".join(parts) + "\n"
+    return ["\n\n".join(parts)]
 
 
 def _fits(points: Sequence[Point]) -> list[tuple[str, str, int, float, float]]:
@@ -335,6 +324,9 @@ def _name(panel: "figures.Axes", point: Point) -> None:
 STUDY = Study(
     "theory",
     "Theory on trial: how ‖∇f‖² falls with R, 𝓘, M and ρ on quadratics",
-    write,
+    measure,
+    _row,
+    _table,
     lambda scale: f"{len(cells(scale))} measurements, minutes on a CPU",
+    _draw,
 )
