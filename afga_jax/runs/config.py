@@ -47,7 +47,6 @@ SETTINGS = ("1", "2", "3", "4", "hafed", "fedcluster", "demo")
 SCALES = ("paper", "small", "smoke")
 SCHEDULES = ("constant", "cosine", "linear", "step")
 
-_LARGEST_SEED = 2**31 - 1
 # Names of fields in older runs, and now; None: it is gone, no number depended on it.
 _FORMER: dict[str, str | None] = {"balance": None}
 
@@ -72,6 +71,10 @@ _algorithm, _data, _model, _participation = (
 _topology, _optimisation, _conditions, _run = (
     functools.partial(_setting, group) for group in GROUPS[4:]
 )
+_chance = functools.partial(_conditions, default=0.0, at_least=0, at_most=1)
+_data_place = functools.partial(_data, neutral=True)
+_neutral = functools.partial(_run, neutral=True)
+_SEED = {"default": 0, "at_least": 0, "at_most": 2**31 - 1}
 
 
 @dataclass(frozen=True, init=False, eq=False)
@@ -103,15 +106,11 @@ class Config:
     stand_in: bool | None = _data(
         "Digits stand in for a missing data set; else if none is named."
     )
-    data_dir: str | None = _data(
-        "Folder of TFDS's sets, or of Parquet files; or TFDS_DATA_DIR.", neutral=True
+    data_dir: str | None = _data_place(
+        "Folder of TFDS's sets, or of Parquet files; or TFDS_DATA_DIR."
     )
-    cache_dir: str | None = _data(
-        "Folder of decoded sets; or AFGA_CACHE_DIR.", neutral=True
-    )
-    offline: bool | None = _data(
-        "Leave the network alone; or AFGA_OFFLINE.", neutral=True
-    )
+    cache_dir: str | None = _data_place("Folder of decoded sets; or AFGA_CACHE_DIR.")
+    offline: bool | None = _data_place("Leave the network alone; or AFGA_OFFLINE.")
     partition: str | None = _data(
         "How samples are dealt to clients.", choices=(*SCHEMES, *NATURAL_SCHEMES)
     )
@@ -123,9 +122,7 @@ class Config:
     rho_device: float | None = _data(
         "ρ_device: share of the major class.", above=0, at_most=1
     )
-    partition_seed: int = _data(
-        "Seed of the partition.", 0, at_least=0, at_most=_LARGEST_SEED
-    )
+    partition_seed: int = _data("Seed of the partition.", **_SEED)
     augment: bool | None = _data("Crop and flip training images.")
     test_samples: int | None = _data("Test samples; else all.")
     dimension: int | None = _data("Of a synthetic problem.")
@@ -174,9 +171,7 @@ class Config:
     topology_rho: float | None = _topology(
         "ρ to reach (random, unbalanced_complete).", above=0, below=1
     )
-    topology_seed: int = _topology(
-        "Seed of a random graph.", 0, at_least=0, at_most=_LARGEST_SEED
-    )
+    topology_seed: int = _topology("Seed of a random graph.", **_SEED)
     topology_weights: str | None = _topology(
         "Of a graph's edges: as named, or fastest, with the smallest ρ.",
         choices=("named", "fastest"),
@@ -207,18 +202,10 @@ class Config:
     b1: float | None = _optimisation("β₁.")
     b2: float | None = _optimisation("β₂.")
 
-    client_dropout: float = _conditions(
-        "Probability that a client leaves in a round.", 0.0, at_least=0, at_most=1
-    )
-    link_failure: float = _conditions(
-        "Probability that a link is down at a step.", 0.0, at_least=0, at_most=1
-    )
-    straggler: float = _conditions(
-        "Probability that a client takes fewer steps.", 0.0, at_least=0, at_most=1
-    )
-    upload_loss: float = _conditions(
-        "Probability that an upload is lost.", 0.0, at_least=0, at_most=1
-    )
+    client_dropout: float = _chance("Probability that a client leaves in a round.")
+    link_failure: float = _chance("Probability that a link is down at a step.")
+    straggler: float = _chance("Probability that a client takes fewer steps.")
+    upload_loss: float = _chance("Probability that an upload is lost.")
     availability: str | None = _conditions(
         "CSV file of who is there: by client and round, or by cluster and hour."
     )
@@ -275,18 +262,16 @@ class Config:
 
     rounds: int = _run("Rounds, R.")
     eval_every: int = _run("Rounds between evaluations.")
-    seed: int = _run("Seed of all but the data.", 0, at_least=0, at_most=_LARGEST_SEED)
+    seed: int = _run("Seed of all but the data.", **_SEED)
     num_seeds: int = _run("Seeds that run in one program.", 1)
-    out: str | None = _run("Folder of the run.", neutral=True)
-    resume: bool = _run("Go on with a stopped run.", False, neutral=True)
-    checkpoint_every: int = _run("Rounds between checkpoints.", neutral=True)
+    out: str | None = _neutral("Folder of the run.")
+    resume: bool = _neutral("Go on with a stopped run.", False)
+    checkpoint_every: int = _neutral("Rounds between checkpoints.")
     init_from: str | None = _run("Folder of the run to start from.")
-    live: bool = _run(
-        "Rewrite report.html in the folder as the run goes on.", False, neutral=True
+    live: bool = _neutral(
+        "Rewrite report.html in the folder as the run goes on.", False
     )
-    tracker: str = _run(
-        "Who is told how it goes.", "tensorboard", choices=TRACKERS, neutral=True
-    )
+    tracker: str = _neutral("Who is told how it goes.", "tensorboard", choices=TRACKERS)
     target: float | None = _run(
         "Accuracy to reach.", above=0, at_most=1, fix="0.78 is 78 %"
     )
@@ -304,17 +289,12 @@ class Config:
     cpu_devices: int | None = _run(
         "Devices that a CPU is split into; else one per core."
     )
-    mesh: str | None = _run(
-        "Devices that share clients and seeds, e.g. clients:8 or seeds:2,clients:4.",
-        neutral=True,
+    mesh: str | None = _neutral(
+        "Devices that share clients and seeds, e.g. clients:8 or seeds:2,clients:4."
     )
-    coordinator: str | None = _run(
-        "HOST:PORT of process 0 of several, or auto.", neutral=True
-    )
-    num_processes: int | None = _run("Processes of the run.", neutral=True)
-    process_id: int | None = _run(
-        "Number of this one, from 0.", at_least=0, neutral=True
-    )
+    coordinator: str | None = _neutral("HOST:PORT of process 0 of several, or auto.")
+    num_processes: int | None = _neutral("Processes of the run.")
+    process_id: int | None = _neutral("Number of this one, from 0.", at_least=0)
     precision: str | None = _run(
         "Of matrix products; else JAX's.", choices=("default", "high", "highest")
     )
@@ -327,10 +307,8 @@ class Config:
     client_seconds: float = _run(
         "Of a message between clients, for hours.", 1.8, at_least=0
     )
-    compile_cache: bool = _run("Keep compiled programs.", True, neutral=True)
-    plugin: str | None = _run(
-        "Modules to import, which register what is your own.", neutral=True
-    )
+    compile_cache: bool = _neutral("Keep compiled programs.", True)
+    plugin: str | None = _neutral("Modules to import, which register what is your own.")
 
     #: What `afga_jax.run` was given and no other field can hold, in plain values by
     #: name; None: a command's run, which its fields describe in full.
@@ -382,7 +360,6 @@ class Config:
 
         So it is the same, whatever else is registered.
         """
-        values = {field.name: getattr(self, field.name) for field in fields()}
         own = set(vars(self)) & set(own_options())
         values = {name: vars(self)[name] for name in (*_fixed(), *sorted(own))}
         more = {} if self.parts is None else {"parts": dict(self.parts)}

@@ -166,11 +166,9 @@ def write_prices(
       asked: The prices, and the range of their ratio.
       out: The folder to write to.
     """
-    names = labels(runs)
-    ledgers = prices.ledgers(runs, names)
-    target = prices.common_target(ledgers) if target is None else target
-    prices.check_target(target, ledgers)
-    methods = [break_even.Method(*pair) for pair in zip(names, ledgers, strict=True)]
+    methods = prices.ledgers(runs, labels(runs))
+    target = prices.common_target(methods) if target is None else target
+    prices.check_target(target, methods)
     text = break_even.tables(methods, target, asked)
     out.mkdir(parents=True, exist_ok=True)
     write_text(out / "prices.md", text)

@@ -424,21 +424,17 @@ def _break_even(runs: Sequence[Run], names: Sequence[str]) -> dict[str, Any]:
     """Hours to an accuracy that all reach, by the ratio of the links' prices."""
     asked = Prices()
     try:
-        ledgers = prices.ledgers(runs, names)
-        target = prices.common_target(ledgers)
+        methods = prices.ledgers(runs, names)
+        target = prices.common_target(methods)
     except ValueError as error:
         return {"reason": str(error)}
-    methods = [break_even.Method(*pair) for pair in zip(names, ledgers, strict=True)]
     ratios = np.geomspace(asked.lowest_ratio, asked.highest_ratio, _RATIOS)
     kinds = []
     for kind in KINDS:
-        reached = [prices.reached(method.ledger, target) for method in methods]
-        loads = [None if at is None else prices.mean(at.loads[kind]) for at in reached]
+        each, loads = asked.server(kind), break_even.loads(methods, target, kind)
         hours = [
-            None
-            if load is None
-            else [load.hours(r, asked.server(kind)) for r in ratios]
-            for load in loads
+            [loads[n].hours(r, each) for r in ratios] if n in loads else None
+            for n in range(len(methods))
         ]
         rows = break_even.overtaking(methods, target, kind)
         kinds.append(

@@ -22,7 +22,7 @@ from afga_jax.runs.papers.points import FINAL
 from afga_jax.runs.record import Run
 from afga_jax.runs.report import figures
 from afga_jax.runs.report.results import mean_and_deviation, results
-from afga_jax.runs.report.tables import NOTHING, markdown
+from afga_jax.runs.report.tables import NOTHING, markdown, measured
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -207,10 +207,7 @@ def _table(pairs: Sequence[tuple[Point, Run]]) -> str:
 
 
 def _entry(sample: np.ndarray, leads: bool) -> str:
-    mean, deviation = mean_and_deviation(sample)
-    if not np.isfinite(mean):
-        return NOTHING
-    text = f"{mean:.1f}" + (f" ± {deviation:.1f}" if len(sample) > 1 else "")
+    text = measured(sample, 1)
     return f"**{text}**" if leads else text
 
 

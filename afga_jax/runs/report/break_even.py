@@ -4,7 +4,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,34 +16,28 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _NEVER, _ALWAYS = "never", "always"
+# What the ratio of prices is, along an axis.
+_ACROSS = {
+    LATENCY: "seconds of a message between clients / to the server",
+    BANDWIDTH: "speed of a server's link / of one between clients",
+}
 
 
-class Method(NamedTuple):
-    """A method with what it sent.
-
-    Attributes:
-      label: Name of the method in tables and legends.
-      ledger: What it sent, and how accurate it was.
-    """
-
-    label: str
-    ledger: Ledger
-
-
-def tables(methods: Sequence[Method], target: float, asked: Prices) -> str:
+def tables(methods: Sequence[Ledger], target: float, asked: Prices) -> str:
     """Hours by ratio and break-even, for both kinds of prices, in Markdown.
 
     Args:
-      methods: The methods.
+      methods: What each method sent.
       target: The accuracy to reach, from 0 to 1.
       asked: The prices, and the range of their ratio.
     """
     parts = []
     for kind in KINDS:
+        head, *body = overtaking(methods, target, kind)
         parts += [
             f"### Hours to {100 * target:g} % by {kind}: {_server(kind, asked)}",
             _hours(methods, target, kind, asked),
-            _break_even(methods, target, kind),
+            markdown(head, body),
         ]
     parts.append(
         "r is the price of a link between clients over that of one to the server; at "
@@ -56,11 +50,11 @@ def tables(methods: Sequence[Method], target: float, asked: Prices) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def csv_table(methods: Sequence[Method], target: float, asked: Prices) -> str:
+def csv_table(methods: Sequence[Ledger], target: float, asked: Prices) -> str:
     """The same for programs: a line for each kind of price, method and ratio."""
     rows = []
     for kind, method in itertools.product(KINDS, methods):
-        spent = prices.reached(method.ledger, target)
+        spent = prices.reached(method, target)
         if spent is None:
             continue
         load = prices.mean(spent.loads[kind])
@@ -82,12 +76,12 @@ def csv_table(methods: Sequence[Method], target: float, asked: Prices) -> str:
 
 
 def figure(
-    methods: Sequence[Method], target: float, asked: Prices, path: str | Path
+    methods: Sequence[Ledger], target: float, asked: Prices, path: str | Path
 ) -> None:
     """Hours to the target against the ratio, and which method is cheapest where.
 
     Args:
-      methods: The methods.
+      methods: What each method sent.
       target: The accuracy to reach, from 0 to 1.
       asked: The prices, and the range of their ratio.
       path: The picture's file, whose ending decides the format.
@@ -106,21 +100,33 @@ def figure(
     picture.savefig(path, dpi=110)
 
 
-def overtaking(methods: Sequence[Method], target: float, kind: str) -> list[list[str]]:
+def overtaking(methods: Sequence[Ledger], target: float, kind: str) -> list[list[str]]:
     """Rows of the ratios below which methods with gossip are cheaper, head first.
 
     Args:
-      methods: The methods.
+      methods: What each method sent.
       target: The accuracy to reach, from 0 to 1.
       kind: The kind of prices, one of `prices.KINDS`.
     """
-    without = [method for method in methods if not method.ledger.gossips]
+    without = [method for method in methods if not method.gossips]
     body = [
         [method.label, *(_overtakes(method, other, target, kind) for other in without)]
         for method in methods
-        if method.ledger.gossips
+        if method.gossips
     ]
     return [["break-even r against", *(method.label for method in without)], *body]
+
+
+def loads(methods: Sequence[Ledger], target: float, kind: str) -> dict[int, Load]:
+    """Mean loads of the methods that reach the target, by their number.
+
+    Args:
+      methods: What each method sent.
+      target: The accuracy to reach, from 0 to 1.
+      kind: The kind of prices, one of `prices.KINDS`.
+    """
+    reached = {n: prices.reached(method, target) for n, method in enumerate(methods)}
+    return {n: prices.mean(at.loads[kind]) for n, at in reached.items() if at}
 
 
 def _server(kind: str, asked: Prices) -> str:
@@ -139,16 +145,16 @@ def _columns(kind: str, asked: Prices) -> list[float]:
     return sorted({0.0, low, high, own, *inside})
 
 
-def _hours(methods: Sequence[Method], target: float, kind: str, asked: Prices) -> str:
+def _hours(methods: Sequence[Ledger], target: float, kind: str, asked: Prices) -> str:
     ratios = _columns(kind, asked)
     unit = "messages" if kind == LATENCY else "MB"
     head = ["", "round", f"server {unit}", f"client {unit}", *map(_short, ratios)]
     table = np.full((len(methods), len(ratios)), np.inf)
     names = []
     for row, method in enumerate(methods):
-        spent = prices.reached(method.ledger, target)
+        spent = prices.reached(method, target)
         if spent is None:
-            last = f"> {method.ledger.rounds[-1]}"
+            last = f"> {method.rounds[-1]}"
             names.append([method.label, last, NOTHING, NOTHING])
             continue
         load = prices.mean(spent.loads[kind])
@@ -170,14 +176,9 @@ def _cell(hours: float, cheapest: bool) -> str:
     return f"**{hours:.3g}**" if cheapest else f"{hours:.3g}"
 
 
-def _break_even(methods: Sequence[Method], target: float, kind: str) -> str:
-    head, *body = overtaking(methods, target, kind)
-    return markdown(head, body)
-
-
-def _overtakes(gossip: Method, baseline: Method, target: float, kind: str) -> str:
-    ours = prices.reached(gossip.ledger, target)
-    theirs = prices.reached(baseline.ledger, target)
+def _overtakes(gossip: Ledger, baseline: Ledger, target: float, kind: str) -> str:
+    ours = prices.reached(gossip, target)
+    theirs = prices.reached(baseline, target)
     if ours is None:
         return NOTHING if theirs is None else _NEVER
     if theirs is None:
@@ -199,24 +200,14 @@ def _short(ratio: float) -> str:
     return f"r = {ratio:.3g}"
 
 
-def _loads(methods: Sequence[Method], target: float, kind: str) -> dict[int, Load]:
-    """Mean loads of those that reach the target, by number."""
-    loads = {}
-    for number, method in enumerate(methods):
-        spent = prices.reached(method.ledger, target)
-        if spent is not None:
-            loads[number] = prices.mean(spent.loads[kind])
-    return loads
-
-
 def _lines(
-    panel: "Axes", methods: Sequence[Method], target: float, kind: str, asked: Prices
+    panel: "Axes", methods: Sequence[Ledger], target: float, kind: str, asked: Prices
 ) -> None:
     """Hours against the ratio; a dot where gossip overtakes a method without."""
     ratios = np.geomspace(asked.lowest_ratio, asked.highest_ratio, 200)
-    loads, each = _loads(methods, target, kind), asked.server(kind)
-    for number, load in loads.items():
-        gossips = methods[number].ledger.gossips
+    mean, each = loads(methods, target, kind), asked.server(kind)
+    for number, load in mean.items():
+        gossips = methods[number].gossips
         panel.plot(
             ratios,
             [load.hours(ratio, each) for ratio in ratios],
@@ -225,12 +216,12 @@ def _lines(
             label=methods[number].label,
             linewidth=2.2 if gossips else 1.5,
         )
-    top = max(load.hours(0.0, each) for load in loads.values())
-    for gossiping, other in itertools.product(loads, loads):
-        if methods[gossiping].ledger.gossips and not methods[other].ledger.gossips:
-            ratio = prices.break_even(loads[gossiping], loads[other])
+    top = max(load.hours(0.0, each) for load in mean.values())
+    for gossiping, other in itertools.product(mean, mean):
+        if methods[gossiping].gossips and not methods[other].gossips:
+            ratio = prices.break_even(mean[gossiping], mean[other])
             if asked.lowest_ratio < ratio < asked.highest_ratio:
-                height = loads[other].hours(ratio, each)
+                height = mean[other].hours(ratio, each)
                 panel.plot(
                     ratio, height, "o", color=figures.color(gossiping), markersize=5
                 )
@@ -251,34 +242,27 @@ def _lines(
     panel.set_title(f"by {kind}: {_server(kind, asked)}", fontsize=10)
 
 
-def _map(panel: "Axes", methods: Sequence[Method], kind: str, asked: Prices) -> None:
+def _map(panel: "Axes", methods: Sequence[Ledger], kind: str, asked: Prices) -> None:
     """The cheapest method for each whole percent and ratio."""
-    first = max(np.nan_to_num(m.ledger.accuracy[:, 0]).max() for m in methods)
-    last = max(prices.highest(method.ledger) for method in methods)
+    first = max(np.nan_to_num(m.accuracy[:, 0]).max() for m in methods)
+    last = max(prices.highest(method) for method in methods)
     levels = range(math.floor(100 * min(first, last)), math.floor(100 * last) + 1)
     for level in levels:
-        loads = _loads(methods, level / 100, kind)
-        for share in prices.cheapest(
-            list(loads.values()), asked.lowest_ratio, asked.highest_ratio
-        ):
+        mean = loads(methods, level / 100, kind)
+        ends = (asked.lowest_ratio, asked.highest_ratio)
+        for share in prices.cheapest(list(mean.values()), *ends):
             panel.barh(
                 level,
                 share.high - share.low,
                 left=share.low,
                 height=1.0,
-                color=figures.color(list(loads)[share.method]),
+                color=figures.color(list(mean)[share.method]),
                 edgecolor="white",
                 linewidth=0.6,
             )
-    figures.label_axes(panel, _across(kind))
+    figures.label_axes(panel, _ACROSS[kind])
     panel.set_title("the cheapest method", fontsize=10)
     panel.grid(visible=False)
     panel.set_xscale("log")
     panel.set_xlim(asked.lowest_ratio, asked.highest_ratio)
     panel.set_ylim(levels[0] - 0.5, levels[-1] + 0.5)
-
-
-def _across(kind: str) -> str:
-    if kind == BANDWIDTH:
-        return "speed of a server's link / of one between clients"
-    return "seconds of a message between clients / to the server"

@@ -69,6 +69,7 @@ class Ledger:
     """What a run sent, and how accurate it was, at each evaluated round.
 
     Attributes:
+      label: Name of the run or its method, for tables and messages.
       rounds: The evaluated rounds, `[evaluated rounds]`.
       accuracy: Test accuracy from 0 to 1, `[seeds, evaluated rounds]`.
       gossips: Whether its clients send each other messages.
@@ -76,6 +77,7 @@ class Ledger:
         `[2, seeds, evaluated rounds]`.
     """
 
+    label: str
     rounds: np.ndarray
     accuracy: np.ndarray
     gossips: bool
@@ -150,7 +152,7 @@ def ledgers(runs: Sequence[Run], labels: Sequence[str]) -> list[Ledger]:
 
     Args:
       runs: The runs; at least one without gossip, which tells the bytes of a model.
-      labels: A name for each run, for messages.
+      labels: A name for each run.
 
     Raises:
       ValueError: A run lacks what is needed, or the numbers do not fit together.
@@ -176,7 +178,7 @@ def ledgers(runs: Sequence[Run], labels: Sequence[str]) -> list[Ledger]:
             volume = load * min(sizes)
         loads = {LATENCY: load, BANDWIDTH: volume}
         accuracy = values(run, "test_accuracy")
-        ledgers.append(Ledger(evaluated_rounds(run), accuracy, mixes, loads))
+        ledgers.append(Ledger(label, evaluated_rounds(run), accuracy, mixes, loads))
     return ledgers
 
 
