@@ -14,6 +14,7 @@ from afga_jax.algorithms import FederatedAlgorithm
 from afga_jax.rounds.execution import Execution
 from afga_jax.runs import processes
 from afga_jax.runs.config import Config
+from afga_jax.runs.experiment import most_active
 from afga_jax.runs.loop import Training
 from afga_jax.runs.record import Run
 from afga_jax.training import engine_choice, flops, memory
@@ -160,9 +161,7 @@ def _announce_planning(training: Training, note: Callable[[str], None]) -> None:
 
 def planning_seconds(algorithm: FederatedAlgorithm) -> float:
     """About how long schedules of a block of rounds take to make, for one seed."""
-    cycles, *steps = jax.eval_shape(
-        algorithm.plan, jax.random.key(0), 0
-    ).cycles.active.shape
+    cycles, *steps = most_active(algorithm)
     return AHEAD * cycles * math.prod(steps) ** 2 * _SECONDS_PER_PAIR
 
 

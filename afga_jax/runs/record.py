@@ -125,7 +125,7 @@ class Record:
         before = _read_json(self.folder / _CONFIG) or {}
         before.pop("checksum", None)
         content = {**before, "config": config, "versions": versions(), **more}
-        content["checksum"] = _checksum(content)
+        content["checksum"] = _checksum(json.dumps(content, sort_keys=True))
         self.folder.mkdir(parents=True, exist_ok=True)
         write_json(self.folder / _CONFIG, content)
 
@@ -139,13 +139,12 @@ class Record:
           The lines that stay.
         """
         self._close_metrics()
-        pairs = [(row, line) for row, line in self._read() if keep(row)]
+        pairs = [p for p in _read_metrics(self.folder / _METRICS) if keep(p[0])]
         kept = [row for row, _ in pairs]
-        text = "".join(line + "\n" for _, line in pairs)
         # First: a summary belongs to the metrics that it was made of.
         (self.folder / _SUMMARY).unlink(missing_ok=True)
-        write_text(self.folder / _METRICS, text)
-        self.lines = [noted(row, line) for row, line in pairs]
+        write_text(self.folder / _METRICS, _joined(line for _, line in pairs))
+        self.lines = [noted(*pair) for pair in pairs]
         self._tell(lambda tracker: tracker.begin(self._settings, kept))
         return kept
 
@@ -157,7 +156,7 @@ class Record:
         rows = plain(rows)
         lines = [json.dumps(row) for row in rows]
         try:
-            self._metrics.write("".join(line + "\n" for line in lines))
+            self._metrics.write(_joined(lines))
             self._metrics.flush()
         except OSError as error:
             raise _of_file(error, self.folder / _METRICS) from None
@@ -183,7 +182,8 @@ class Record:
 
     def summarise(self, summary: dict[str, Any]) -> None:
         """Writes `summary.json`, with the checksum of the metrics it was made of."""
-        metrics = _checksum_of_lines(line for _, line in self._read())
+        pairs = _read_metrics(self.folder / _METRICS)
+        metrics = _checksum(_joined(line for _, line in pairs))
         write_json(self.folder / _SUMMARY, {**summary, "metrics": metrics})
         self._finished = bool(summary.get("finished"))
         paths = [self.folder / name for name in (CURVES, CLIENTS)]
@@ -223,9 +223,6 @@ class Record:
                 *(name, type(error).__name__, text[:_LONGEST]),
             )
 
-    def _read(self) -> list[tuple[Row, str]]:
-        return _read_metrics(self.folder / _METRICS)
-
 
 def plain(rows: Iterable[Row]) -> list[Row]:
     """Lines of metrics as a reader will see them."""
@@ -254,8 +251,7 @@ def unpacked(text: str) -> list[Line]:
 
 def lines_of(folder: str | Path) -> list[Line]:
     """What states would note of the metrics in a folder."""
-    pairs = _read_metrics(Path(folder) / _METRICS)
-    return [noted(row, line) for row, line in pairs]
+    return [noted(*pair) for pair in _read_metrics(Path(folder) / _METRICS)]
 
 
 def read(folder: str | Path) -> Run:
@@ -274,7 +270,7 @@ def read(folder: str | Path) -> Run:
     if not isinstance(content.get("facts", {}), dict):
         raise RecordError(f"{folder / _CONFIG} cannot be read: facts is no object.")
     known = content.pop("checksum", None)
-    if known not in (None, _checksum(content)):
+    if known not in (None, _checksum(json.dumps(content, sort_keys=True))):
         raise RecordError(
             f"{folder / _CONFIG} was changed after the run had written it: restore it "
             "from a copy, or start a new run elsewhere."
@@ -407,7 +403,7 @@ def _is_row(row: Any) -> bool:
 def _check_summary(folder: Path, summary: Row, pairs: list[tuple[Row, str]]) -> None:
     """Refuses a summary that is not what the metrics give, or of another shape."""
     path, restore = folder / _SUMMARY, "restore both from a copy"
-    metrics = _checksum_of_lines(line for _, line in pairs)
+    metrics = _checksum(_joined(line for _, line in pairs))
     if summary.pop("metrics", metrics) != metrics:
         raise RecordError(
             f"{folder / _METRICS} does not have the lines, as they were written, that "
@@ -427,15 +423,12 @@ def _check_summary(folder: Path, summary: Row, pairs: list[tuple[Row, str]]) -> 
         )
 
 
-def _checksum(content: dict[str, Any]) -> str:
-    return f"{zlib.crc32(json.dumps(content, sort_keys=True).encode()):08x}"
+def _checksum(text: str) -> str:
+    return f"{zlib.crc32(text.encode()):08x}"
 
 
-def _checksum_of_lines(lines: Iterable[str]) -> str:
-    total = 0
-    for line in lines:
-        total = zlib.crc32(line.encode() + b"\n", total)
-    return f"{total:08x}"
+def _joined(lines: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _plain(value: Any) -> Any:

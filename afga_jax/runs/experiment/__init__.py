@@ -128,9 +128,18 @@ def checksum(clients: ClientData, test: Batch) -> int:
     return total
 
 
+def most_active(algorithm: FederatedAlgorithm) -> tuple[int, ...]:
+    """Cycles, steps, clusters and the most clients that compute in one of them."""
+    plan = jax.eval_shape(algorithm.plan, jax.random.key(0), 0)
+    return plan.cycles.active.shape
+
+
 def _facts(config: Config, workload: Workload, algorithm: FederatedAlgorithm) -> dict:
     params, stats = jax.eval_shape(workload.task.init, jax.random.key(0))
     count = lambda tree: sum(math.prod(x.shape) for x in jax.tree.leaves(tree))  # noqa: E731
+    theory: dict[str, Any] = {}
+    if config.algo in ALGORITHMS:  # else a function of one's own
+        theory = conditions(config.algo, algorithm, config.rounds)
     return {
         "dataset": config.dataset,
         "stand_in": bool(config.stand_in and config.dataset == "digits"),
@@ -138,29 +147,17 @@ def _facts(config: Config, workload: Workload, algorithm: FederatedAlgorithm) ->
         "parameters": count(params),
         "statistics": count(stats),
         "rho": algorithm.recipe.mixing.spectral_gap(),
-        "gradients_per_round": math.prod(_active(algorithm)),
-        "theory": _theory(config, algorithm),
+        "gradients_per_round": math.prod(most_active(algorithm)),
+        "theory": theory,
         **workload.facts,
     }
-
-
-def _theory(config: Config, algorithm: FederatedAlgorithm) -> dict[str, Any]:
-    if config.algo not in ALGORITHMS:  # a function of one's own
-        return {}
-    return conditions(config.algo, algorithm, config.rounds)
-
-
-def _active(algorithm: FederatedAlgorithm) -> tuple[int, ...]:
-    """Cycles, steps, clusters and the most clients that compute in one of them."""
-    plan = jax.eval_shape(algorithm.plan, jax.random.key(0), 0)
-    return plan.cycles.active.shape
 
 
 def _everybody_computes(algorithm: FederatedAlgorithm) -> list[str]:
     options = algorithm.options
     share = options.participation * options.num_clients
     sampled = options.active or max(1, round(share))
-    computing = math.prod(_active(algorithm)[2:])
+    computing = math.prod(most_active(algorithm)[2:])
     if computing < 2 * sampled:
         return []
     return [

@@ -17,7 +17,7 @@ from afga_jax import models
 from afga_jax.algorithms import FederatedAlgorithm, build
 from afga_jax.data.synthetic import quadratic
 from afga_jax.runs.config import Config, fields
-from afga_jax.runs.experiment import model_of
+from afga_jax.runs.experiment import model_of, most_active
 from afga_jax.runs.experiment.choices import options_of
 from afga_jax.runs.experiment.workload import Workload
 from afga_jax.training import flops, ledger
@@ -59,22 +59,19 @@ def sentence(total: float, *, accelerator: bool) -> str:
     spent = hours(total, accelerator=accelerator)
     shown = f"{spent:,.1f}" if spent >= 1 else f"{spent:.2g}"
     cores = os.cpu_count() or 1
-    kind, assumed = "CPU", f"{CORE_RATE / 1e9:g} GFLOP/s on each of {cores} cores"
+    assumed = f"{CORE_RATE / 1e9:g} GFLOP/s on each of {cores} cores"
     if accelerator:
-        kind, assumed = (
-            "GPU",
-            (
-                f"{GPU_RATE / 1e12:g} TFLOP/s, a tenth of an RTX A6000's peak: an "
-                "assumption, not a measurement"
-            ),
+        assumed = (
+            f"{GPU_RATE / 1e12:g} TFLOP/s, a tenth of an RTX A6000's peak: an "
+            "assumption, not a measurement"
         )
+    kind = "GPU" if accelerator else "CPU"
     return f"estimated {kind} hours: {shown} ({total:.2g} operations at {assumed})"
 
 
 def gradients_per_round(config: Config) -> int:
     """How many a round computes, at most."""
-    plan = jax.eval_shape(algorithm_of(config).plan, jax.random.key(0), 0)
-    every = math.prod(plan.cycles.active.shape)
+    every = math.prod(most_active(algorithm_of(config)))
     share = config.active_prob if config.algo == "hafed_active" else 1
     return round(every * share)
 

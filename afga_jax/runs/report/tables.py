@@ -134,16 +134,10 @@ def markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
     | a   |     1 |
     | b   |    10 |
     """
-    lines = [head, *body]
-    widths = [max(3, *(len(line[at]) for line in lines)) for at in range(len(head))]
-
-    def shown(cells):
-        first, *others = zip(cells, widths, strict=True)
-        padded = [first[0].ljust(first[1]), *(t.rjust(w) for t, w in others)]
-        return f"| {' | '.join(padded)} |"
-
-    rule = [":" + "-" * (widths[0] - 1), *("-" * (w - 1) + ":" for w in widths[1:])]
-    return "\n".join(map(shown, [head, rule, *body]))
+    titles, *rows = _padded([head, *body], least=3)
+    dashes = ["-" * (len(title) - 1) for title in titles]
+    rule = [f":{dashes[0]}", *(f"{each}:" for each in dashes[1:])]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (titles, rule, *rows))
 
 
 def csv_lines(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -275,13 +269,17 @@ def text(
     head: Sequence[str], body: Sequence[Sequence[str]], notes: Sequence[str] = ()
 ) -> str:
     """A table for a terminal, notes below it."""
-    lines = [head, *body]
-    widths = [max(len(line[at]) for line in lines) for at in range(len(head))]
-    padded = [
+    lines = map("  ".join, _padded([head, *body]))
+    return "\n".join([*lines, "", *notes]).rstrip() + "\n"
+
+
+def _padded(lines: Sequence[Sequence[str]], least: int = 0) -> list[list[str]]:
+    """The cells of a table, as wide as their column: the first left, others right."""
+    widths = [max(least, *map(len, column)) for column in zip(*lines, strict=True)]
+    return [
         [line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]
         for line in lines
     ]
-    return "\n".join([*map("  ".join, padded), "", *notes]).rstrip() + "\n"
 
 
 # How the best cell is marked, and who writes the table.

@@ -52,8 +52,17 @@ _hafed = functools.partial(row, HAFED, setting="hafed")
 _fedcluster = functools.partial(row, FEDCLUSTER, setting="fedcluster")
 _gaussians = functools.partial(row, "HA-Fed App. F.1", dataset="gaussians")
 _untuned = functools.partial(row, "ours: untuned")
+_digits = functools.partial(row, _OURS, dataset="digits")
+_eps = functools.partial(row, setting=(*_NUMBERED, "fedcluster"))
 _small = functools.partial(row, "ours: a CPU in minutes", scale="small")
 _smoke = functools.partial(row, "ours: seconds", scale="smoke")
+
+
+def _shards(dataset: str, number: int, size: int) -> TableRow:
+    """So many shards of that size, three for each client."""
+    values = {"num_shards": number, "shard_size": size, "shards_per_client": 3}
+    return row(_OURS, values, partition="shards", dataset=dataset)
+
 
 SETTING_OF = [
     row("ours: the papers' common data", {"setting": "2"}),
@@ -88,7 +97,7 @@ PAPERS = [
     row(HAFED, {"model": "cnn"}, dataset="fashion_mnist"),
     row("nearest: fashion_mnist, HA-Fed §6", {"model": "cnn"}, dataset="mnist"),
     _fedcluster({"model": "alexnet"}, dataset=("cifar10", "mnist")),
-    row(_OURS, {"model": "mlp"}, dataset="digits"),
+    _digits({"model": "mlp"}),
     _gaussians({"model": "mlp"}),
     row("the authors' code", {"augment": True}, dataset=_CIFAR),
     row("ours: of 0.8 million", {"test_samples": 10_000}, dataset="shakespeare"),
@@ -112,48 +121,18 @@ PAPERS = [
         partition="shards",
         dataset="mnist",
     ),
-    row(
-        _OURS,
-        {"num_shards": 96, "shard_size": 15, "shards_per_client": 3},
-        partition="shards",
-        dataset="digits",
-    ),
-    *(
-        row(
-            _OURS,
-            {"num_shards": 200, "shard_size": size, "shards_per_client": 3},
-            partition="shards",
-            dataset=dataset,
-        )
-        for dataset, size in (
-            ("femnist", 3250),
-            ("tiny_imagenet", 500),
-            ("cinic10", 450),
-        )
-    ),
+    _shards("digits", 96, 15),
+    _shards("femnist", 200, 3250),
+    _shards("tiny_imagenet", 200, 500),
+    _shards("cinic10", 200, 450),
     row(FEDCLUSTER, {"client_size": 500}, partition=("major_class", "overlap")),
-    row(
-        _OURS,
-        {"client_size": 60},
-        partition=("major_class", "overlap"),
-        dataset="digits",
-    ),
+    _digits({"client_size": 60}, partition=("major_class", "overlap")),
     row(f"{FEDCLUSTER}, Figs 4–6", {"rho_device": 0.5}, partition="major_class"),
     row(FEDCLUSTER, {"rho_cluster": 0.5}, clustering="major_class"),
     # ε: HA-Fed gives it, AFGA only its grid.
     _hafed({"eps": 1e-8}),
-    row(
-        "ours: of AFGA's grid, which leaves it open",
-        {"eps": 1e-6},
-        setting=(*_NUMBERED, "fedcluster"),
-        family="amsgrad",
-    ),
-    row(
-        "Reddi et al., 2020; √1e-6 of FedAMSGrad",
-        {"eps": 1e-3},
-        setting=(*_NUMBERED, "fedcluster"),
-        family="adam",
-    ),
+    _eps("ours: of AFGA's grid, which leaves it open", {"eps": 1e-6}, family="amsgrad"),
+    _eps("Reddi et al., 2020; √1e-6 of FedAMSGrad", {"eps": 1e-3}, family="adam"),
     # Data that no paper has: their sizes are ours at every scale.
     row(
         _OURS,
