@@ -118,11 +118,6 @@ class Asked:
         places = np.linspace(0, len(numbers) - 1, few).round().astype(int)
         return tuple(numbers[place] for place in places)
 
-    def mixing_periods(self) -> tuple[int, ...]:
-        """Periods to try."""
-        usual = tuple(q for q in _PERIODS if q <= self.local_steps)
-        return self.periods or usual
-
 
 class Advice(NamedTuple):
     """A choice, with what is known of it.
@@ -265,7 +260,8 @@ def _of_graph(asked: Asked, within: _Clustered, topology: str) -> list[Advice]:
     algorithm, periods = within.algorithm, tuple[int, ...]([1])
     if topology != NONE:
         algorithm = _built(asked, algorithm.name, clusters, topology=topology)
-        periods = asked.mixing_periods()
+        usual = (period for period in _PERIODS if period <= asked.local_steps)
+        periods = asked.periods or tuple(usual)
     mixing = algorithm.recipe.mixing
     if asked.link_failure and mixing.mixes and not mixing.symmetric:
         raise ValueError("it goes one way, and links that fail need both.")
@@ -302,13 +298,7 @@ def _advice(
 
 def _task(parameters: int) -> Task:
     """A model of so many numbers; nothing is ever computed with it."""
-
-    def init(key):
-        del key
-        return jnp.zeros(parameters, jnp.float32), ()
-
-    def loss(params, stats, batch, key, train):
-        del batch, key, train
-        return params.sum(), (stats, {})
-
-    return Task(init, loss)
+    return Task(
+        init=lambda key: (jnp.zeros(parameters, jnp.float32), ()),
+        loss=lambda params, stats, *_: (params.sum(), (stats, {})),
+    )

@@ -8,12 +8,12 @@ it, and what its owner adds.
 """
 
 import contextlib
-import importlib.metadata
 import json
 import os
 import re
 import zlib
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -73,10 +73,10 @@ class Checkpoints:
           about: What the state says of itself, as JSON has it, for `accept`.
         """
         leaves = jax.tree.map(_on_host, tree)
-        own = {"format": FORMAT, "version": _version(), "round": step}
         args = _orbax().args
         content = args.Composite(state=args.StandardSave(leaves))
         # In a file that Orbax writes anyway: an item of its own would take longer.
+        own = {"format": FORMAT, "version": version("afga-jax"), "round": step}
         own |= about or {}
         try:
             for number in self._damaged:
@@ -245,10 +245,6 @@ def _reason(error: Exception) -> str:
     if code := re.search(r"os_error_code='(\d+)'", str(error)):
         return os.strerror(int(code[1]))
     return " ".join(str(error).split())[:200] or type(error).__name__
-
-
-def _version() -> str:
-    return importlib.metadata.version("afga-jax")
 
 
 def _on_host(x) -> np.ndarray | jax.Array:

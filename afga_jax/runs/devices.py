@@ -10,7 +10,6 @@ import jax
 from jax.sharding import Mesh
 
 from afga_jax import mesh as meshes
-from afga_jax.algorithms import FederatedAlgorithm
 from afga_jax.rounds.execution import Execution
 from afga_jax.runs import processes
 from afga_jax.runs.config import Config
@@ -147,7 +146,9 @@ def _announce_planning(training: Training, note: Callable[[str], None]) -> None:
     pairs = (algorithm.options.local_steps * algorithm.options.num_clients) ** 2
     if config.num_seeds * AHEAD * pairs * _SECONDS_PER_PAIR <= _LONG:
         return  # even if everybody computes at every step
-    seconds = config.num_seeds * planning_seconds(algorithm)
+    cycles, *steps = most_active(algorithm)
+    pairs = cycles * math.prod(steps) ** 2
+    seconds = config.num_seeds * AHEAD * pairs * _SECONDS_PER_PAIR
     keys = keys_of(config.seed, config.num_seeds)
     if seconds > _LONG and engine_choice.takes_span(
         algorithm, keys, execution, experiment.clients
@@ -157,12 +158,6 @@ def _announce_planning(training: Training, note: Callable[[str], None]) -> None:
             f"take {seconds / 60:,.0f} min: take fewer local_steps, or engine=dense, "
             "which plans none."
         )
-
-
-def planning_seconds(algorithm: FederatedAlgorithm) -> float:
-    """About how long schedules of a block of rounds take to make, for one seed."""
-    cycles, *steps = most_active(algorithm)
-    return AHEAD * cycles * math.prod(steps) ** 2 * _SECONDS_PER_PAIR
 
 
 def _cores() -> int:

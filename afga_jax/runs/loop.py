@@ -203,7 +203,9 @@ class Training:
         if self.done not in checkpoints.steps():
             about = {"identity": self.identity, "lines": packed(lines)}
             if self.is_due:
-                about[DUE] = json.dumps([plain(self._latest), self._inspection()])
+                inspected = jax.device_get(self._inspected)
+                measured = {k: np.asarray(v).tolist() for k, v in inspected.items()}
+                about[DUE] = json.dumps([plain(self._latest), measured])
             checkpoints.save(self.done, self._saved(), about)
 
     def restore(self, checkpoints: Checkpoints, accept: Accept | None = None) -> bool:
@@ -267,10 +269,6 @@ class Training:
             self.advance(min(CAPACITY, done - self.done))
         self._before, self._begun = seconds, time.perf_counter()
 
-    def _inspection(self) -> dict[str, list[float]]:
-        measured = jax.device_get(self._inspected)
-        return {name: np.asarray(values).tolist() for name, values in measured.items()}
-
     def _no_totals(self) -> dict[str, np.ndarray]:
         algorithm = self.programs.experiment.algorithm
         names = list(_TOTALS)
@@ -329,8 +327,8 @@ class Training:
     def _sums(self, row: int) -> dict[str, Any]:
         sums = {name: total[row] for name, total in self._totals.items()}
         hours = sums.pop("hours")
-        whole = {f"{name}_total": _whole(value) for name, value in sums.items()}
-        return {**whole, "hours": hours}
+        whole = {k: None if np.isnan(v) else int(v) for k, v in sums.items()}
+        return {**{f"{name}_total": v for name, v in whole.items()}, "hours": hours}
 
 
 def train(
@@ -453,7 +451,3 @@ def _rounds_now(training: Training, every: int, pace: float) -> int:
 def _save(training: Training, states: Checkpoints, writer: Record) -> None:
     writer.sync()  # a state on disk means that its metrics are
     training.save(states, writer.lines)
-
-
-def _whole(value: float) -> int | None:
-    return None if np.isnan(value) else int(value)

@@ -136,7 +136,7 @@ def most_active(algorithm: FederatedAlgorithm) -> tuple[int, ...]:
 
 def _facts(config: Config, workload: Workload, algorithm: FederatedAlgorithm) -> dict:
     params, stats = jax.eval_shape(workload.task.init, jax.random.key(0))
-    count = lambda tree: sum(math.prod(x.shape) for x in jax.tree.leaves(tree))  # noqa: E731
+    count = lambda tree: sum(x.size for x in jax.tree.leaves(tree))  # noqa: E731
     theory: dict[str, Any] = {}
     if config.algo in ALGORITHMS:  # else a function of one's own
         theory = conditions(config.algo, algorithm, config.rounds)

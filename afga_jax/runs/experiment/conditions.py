@@ -19,9 +19,9 @@ _SETTINGS = {
 }
 _COMPRESSED = ("compress_uploads", "compress_gossip")
 _OF_COMPRESSOR = {
-    "top_k": "compress_ratio",
-    "random_k": "compress_ratio",
-    "qsgd": "bits",
+    "top_k": ("compress_ratio",),
+    "random_k": ("compress_ratio",),
+    "qsgd": ("bits",),
 }
 _NEEDED = ("assumed_liars", "clip_radius")
 
@@ -65,17 +65,16 @@ def _compression(config: Config) -> dict[str, Compressor | None]:
     """The compressors of uploads and of gossip, which share their settings."""
     wanted = {name: getattr(config, name) for name in _COMPRESSED}
     made: dict[str, Compressor | None] = dict.fromkeys(wanted)
+    used: set[str] = set()
     for name, kind in wanted.items():
-        if kind is None:
-            continue
-        setting = _OF_COMPRESSOR.get(kind)
-        value = None if setting is None else getattr(config, setting)
-        if setting is not None and value is None:
-            raise ValueError(f"{name} = {kind!r} needs {setting}: set {setting}.")
-        given = () if setting is None else (value,)
-        made[name] = COMPRESSORS[kind](*given)
-    used = {_OF_COMPRESSOR.get(kind) for kind in wanted.values()}
-    for setting in _OF_COMPRESSOR.values():
+        settings = _OF_COMPRESSOR.get(kind, ())
+        used.update(settings)
+        for setting in settings:
+            if getattr(config, setting) is None:
+                raise ValueError(f"{name} = {kind!r} needs {setting}: set {setting}.")
+        if kind is not None:
+            made[name] = COMPRESSORS[kind](*(getattr(config, s) for s in settings))
+    for (setting,) in _OF_COMPRESSOR.values():
         if getattr(config, setting) is not None and setting not in used:
             raise ValueError(
                 f"{setting} = {getattr(config, setting)}, but nothing that is "

@@ -6,10 +6,8 @@ values by their names, others described. What a round computes is compared by it
 another function than before is noticed, whether or not it has a name.
 """
 
-import dataclasses
 import functools
 import hashlib
-import math
 import re
 from typing import Any
 
@@ -45,7 +43,7 @@ def config_of(
     """
     known = {field.name for field in fields() if field.name in COMMON}
     plain, parts = {}, {}
-    for name, value in _options(algorithm).items():
+    for name, value in vars(algorithm.options).items():
         value = value.item() if isinstance(value, np.generic) else value
         if isinstance(value, _PLAIN) and name in known:
             plain[name] = value
@@ -141,27 +139,16 @@ def described(value: Any) -> str:
     if isinstance(value, np.ndarray | jax.Array):
         return f"array {value.shape}, {_digest(value)}"
     if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
-        return f"[{', '.join(map(_item, value))}]"
+        items = (repr(v) if isinstance(v, _PLAIN) else described(v) for v in value)
+        return f"[{', '.join(items)}]"
     name = getattr(value, "__qualname__", None) or type(value).__name__
     return str(name)
-
-
-def _item(value: Any) -> str:
-    return repr(value) if isinstance(value, _PLAIN) else described(value)
-
-
-def _options(algorithm: FederatedAlgorithm) -> dict[str, Any]:
-    options = algorithm.options
-    return {
-        option.name: getattr(options, option.name)
-        for option in dataclasses.fields(options)
-    }
 
 
 def _shapes(task: Task) -> str:
     """A model by its arrays: how many numbers, and a digest of names and shapes."""
     params, stats = jax.eval_shape(task.init, jax.random.key(0))
-    count = sum(math.prod(x.shape) for x in jax.tree.leaves(params))
+    count = sum(x.size for x in jax.tree.leaves(params))
     text = str([_named_shapes(params), _named_shapes(stats)])
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
     return f"{count:,} parameters, {digest}"

@@ -6,7 +6,7 @@ tables (`runs.report`): means over seeds with one sample standard deviation.
 
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -173,16 +173,21 @@ def view(
     partitions: list[Partition] | None = None,
 ) -> ReportView:
     """What `report` shows, as plain values."""
-    _check(runs)
+    for run in runs:
+        if not len(evaluated_rounds(run)):
+            raise ValueError(
+                f"{run.folder} has no evaluated round yet, so there is nothing to "
+                "show: wait for its first evaluation, or resume it."
+            )
     outcomes = results(runs)
     names = [outcome.label for outcome in outcomes]
     columns, notes = tables.cells(runs)
-    metrics = [
-        (name, label)
+    metrics = {
+        name: label
         for name, label in _METRICS.items()
         if any(np.isfinite(values(run, name)).any() for run in runs)
-    ]
-    axes = [(axis.metric, axis.label) for axis in figures.AXES]
+    }
+    axes = {axis.metric: axis.label for axis in figures.AXES}
     return ReportView(
         title=", ".join(names),
         live=live,
@@ -190,14 +195,9 @@ def view(
         settings=_settings(runs),
         table=[list(columns), *map(list, zip(*columns.values(), strict=True))],
         table_notes=notes,
-        axes=axes,
-        metrics=metrics,
-        runs=[
-            _run(
-                run, outcome, [name for name, _ in axes], [name for name, _ in metrics]
-            )
-            for run, outcome in zip(runs, outcomes, strict=True)
-        ],
+        axes=list(axes.items()),
+        metrics=list(metrics.items()),
+        runs=[_run(*pair, axes, metrics) for pair in zip(runs, outcomes, strict=True)],
         partitions=_partitions(runs, names) if partitions is None else partitions,
         clients=[
             about
@@ -271,35 +271,17 @@ def command_line(config: Config) -> str:
     return shlex.join(["python", "-m", f"experiments.{program}", *words])
 
 
-def _check(runs: Sequence[Run]) -> None:
-    for run in runs:
-        if not len(evaluated_rounds(run)):
-            raise ValueError(
-                f"{run.folder} has no evaluated round yet, so there is nothing to "
-                "show: wait for its first evaluation, or resume it."
-            )
-
-
 def _run(
-    run: Run, outcome: RunResult, axes: Sequence[str], metrics: Sequence[str]
+    run: Run, outcome: RunResult, axes: Iterable[str], metrics: Iterable[str]
 ) -> RunView:
     rounds = evaluated_rounds(run)
-    kept = np.unique(
-        np.linspace(0, len(rounds) - 1, min(len(rounds), _MOST_POINTS))
-        .round()
-        .astype(int)
-    )
+    places = np.linspace(0, len(rounds) - 1, min(len(rounds), _MOST_POINTS))
+    kept = np.unique(places.round().astype(int))
     pairs = {name: mean_and_deviation(values(run, name)[:, kept]) for name in metrics}
     mean = {name: pair[0].tolist() for name, pair in pairs.items()}
     deviation = {name: pair[1].tolist() for name, pair in pairs.items()}
-    x = {
-        name: values(run, name).mean(0)[kept].tolist()
-        for name in axes
-        if name != "round"
-    }
-    paper = (
-        outcome.paper.accuracy / 100 if outcome.paper and outcome.as_in_paper else None
-    )
+    x = {n: values(run, n).mean(0)[kept].tolist() for n in axes if n != "round"}
+    paper = outcome.paper if outcome.as_in_paper else None
     return RunView(
         name=outcome.label,
         folder=None if run.folder is None else str(run.folder),
@@ -311,7 +293,7 @@ def _run(
         x={"round": rounds[kept].tolist(), **x},
         mean=mean,
         deviation=deviation,
-        paper=paper,
+        paper=paper and paper.accuracy / 100,
     )
 
 
@@ -381,12 +363,10 @@ def _partition(
     shown = np.arange(min(number, MOST_CLIENTS))
     counts = label_counts(clients, shown)
     if counts is None:
-        return Partition(
-            names, None, [], "The samples of this data set have no classes."
-        )
-    note = (
-        "" if len(shown) == number else f"The first {len(shown)} of {number:,} clients."
-    )
+        note = "The samples of this data set have no classes."
+        return Partition(names, None, [], note)
+    note = f"The first {len(shown)} of {number:,} clients."
+    note = note if len(shown) < number else ""
     return Partition(names, counts.tolist(), [str(name) for name in labels], note)
 
 
