@@ -152,20 +152,17 @@ def _traced(cell: Cell) -> Sequence[str]:
 
 def _joined(arguments: Sequence[str], known: Mapping[str, Field]) -> list[str]:
     """`--name value` as `--name=value`."""
-    joined, waiting = [], None
+    joined: list[str] = []
+    waits = False
     for argument in arguments:
-        if waiting is not None and not argument.startswith("-"):
-            joined.append(f"{waiting}={argument}")
-            waiting = None
-            continue
-        if waiting is not None:
-            joined.append(waiting)
-        field = known.get(argument.lstrip("-"))
-        takes_value = argument.startswith("-") and field and field.kind is not bool
-        waiting = argument if takes_value else None
-        if waiting is None:
+        is_flag = argument.startswith("-")
+        if waits and not is_flag:
+            joined[-1] += f"={argument}"
+        else:
             joined.append(argument)
-    return joined if waiting is None else [*joined, waiting]
+        field = known.get(argument.lstrip("-")) if is_flag else None
+        waits = field is not None and field.kind is not bool
+    return joined
 
 
 def _pieces(field: Field | None, text: str) -> list[str]:

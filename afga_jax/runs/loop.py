@@ -23,6 +23,7 @@ from afga_jax.runs.progress import Compilation, Display
 from afga_jax.runs.record import DUE, Line, Record, Row, Run, packed, plain
 from afga_jax.runs.summary import FINAL_ROUNDS, summarise
 from afga_jax.training import client_metrics
+from afga_jax.training.engine_choice import Choice
 from afga_jax.training.seeds import Watched, keys_of, seeded_init
 from afga_jax.typing import PyTree
 
@@ -62,6 +63,7 @@ class Training:
     Attributes:
       keys: Random keys, one for each seed.
       done: Number of rounds so far.
+      facts: What the run's record says about data, model and theory.
       seconds: Time spent so far, in all the processes that the run was continued in.
       is_due: Whether the last round is still to be evaluated: who stops a run does not
         wait for that.
@@ -69,6 +71,7 @@ class Training:
 
     def __init__(self, config: Config, programs: Programs):
         self.config, self.programs = config, programs
+        self.facts = programs.experiment.facts
         self.seeds = [config.seed + number for number in range(config.num_seeds)]
         self.keys = keys_of(config.seed, config.num_seeds)
         self._numbers = {
@@ -169,6 +172,23 @@ class Training:
             for row, seed in enumerate(self.seeds)
         ]
 
+    def open(self, writer: Record, choice: Choice, **about: Any) -> list[Row]:
+        """Writes the settings; returns the lines of metrics that the run goes on from.
+
+        Args:
+          writer: Writes the run's files.
+          choice: The engine, which the record's facts name.
+          **about: More entries for `config.json`.
+        """
+        self.facts = {**self.facts, "engine": choice.record}
+        own = {"identity": self.identity, "facts": self.facts}
+        writer.configure(self.config.to_dict(), **own, **about)
+        known = self.done - self.is_due
+        # A run that had fewer rounds evaluated the last of those; this one would not.
+        return writer.resume(
+            lambda row: row["round"] <= known and evaluates(self.config, row["round"])
+        )
+
     def write(self, writer: Record) -> list[Row]:
         """Measures and writes: a line for each seed, and every client's metrics."""
         rows, self.is_due = writer.write(self.measure()), False
@@ -185,12 +205,12 @@ class Training:
     @functools.cached_property
     def identity(self) -> str:
         """Names the run, for its folder and its states."""
-        availability = self.programs.experiment.facts.get("availability")
+        availability = self.facts.get("availability")
         return folder.identity(self.config, self.programs.checksum, availability)
 
     def check_begun(self, before: Run, out: Path) -> None:
         """Refuses to go on with what is in a folder where it is another run."""
-        availability = self.programs.experiment.facts.get("availability")
+        availability = self.facts.get("availability")
         folder.check_begun(before, self.config, self.identity, out, availability)
 
     def save(self, checkpoints: Checkpoints, lines: Sequence[Line]) -> None:

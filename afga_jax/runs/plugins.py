@@ -8,7 +8,7 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from afga_jax.algorithms import ALGORITHMS
@@ -48,14 +48,12 @@ def asked(arguments: Sequence[str]) -> str:
     >>> asked(["afga digits", "--plugin=one,two", "--algo=mine", "--plugin", "three"])
     'one,two,three'
     """
-    return ",".join(_values(arguments))
-
-
-def _values(arguments: Sequence[str]) -> Iterator[str]:
+    values = []
     for place, word in enumerate(arguments):
         name, separator, value = word.partition("=")
         if name in ("--plugin", "-plugin"):
-            yield value if separator else "".join(arguments[place + 1 : place + 2])
+            values += [value] if separator else arguments[place + 1 : place + 2]
+    return ",".join(values)
 
 
 def _load(name: str) -> None:

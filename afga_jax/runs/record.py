@@ -323,11 +323,10 @@ def exists(folder: str | Path) -> bool:
 
 def versions() -> dict[str, str]:
     """What a result may depend on beside the settings."""
-    packages = {"python": platform.python_version(), "machine": platform.machine()}
-    for name in _PACKAGES:
-        packages[name] = importlib.metadata.version(name)
-    device = jax.devices()[0]
-    return {**packages, "device": f"{jax.device_count()} x {device.device_kind}"}
+    machine = {"python": platform.python_version(), "machine": platform.machine()}
+    packages = {name: importlib.metadata.version(name) for name in _PACKAGES}
+    device = f"{jax.device_count()} x {jax.devices()[0].device_kind}"
+    return {**machine, **packages, "device": device}
 
 
 def write_json(path: Path, content: Any) -> None:

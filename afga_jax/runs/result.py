@@ -90,7 +90,9 @@ def result_of(run: Run, experiment: Experiment, state: FederatedState) -> RunRes
     clients = _clients(folder) if config.per_client else None
     if len(seeds) == 1:
         state = jax.tree.map(lambda x: x[0], state)
-        clients = clients and _squeezed(clients)
+        if clients is not None:
+            each = {name: rows[0] for name, rows in clients.values.items()}
+            clients = ClientMetrics(each, clients.sizes)
     return RunResult(
         state=state,
         info=None,
@@ -149,7 +151,3 @@ def _clients(folder: Path) -> ClientMetrics:
     for name in ("round", "seeds"):
         arrays.pop(name)
     return ClientMetrics(sizes=arrays.pop("sizes"), values=arrays)
-
-
-def _squeezed(clients: ClientMetrics) -> ClientMetrics:
-    return ClientMetrics({k: v[0] for k, v in clients.values.items()}, clients.sizes)

@@ -85,7 +85,8 @@ def run(
     """
     out, display = Path(out), display or Display(quiet=True)
     # The look at the folder and its lock are one step: nobody else writes between.
-    with _claimed(out), _precision(config):
+    lock = folder.alone(out) if processes.is_first() else contextlib.nullcontext()
+    with lock, _precision(config):
         before = folder.existing(out, resume)
         processes.meet("all have looked at the folder, which the first now writes to")
         if before is not None and _is_finished(before, config):
@@ -143,7 +144,8 @@ def _train(dataset: str, usage: str, arguments: Sequence[str]) -> int:
         config, out, about = _wanted(given, dataset)
         again += f" --out={shlex.quote(str(out))}"
         keep_programs(config)
-        run(config, out, resume=config.resume, display=_display(), about=about)
+        display = Display() if processes.is_first() else silent()
+        run(config, out, resume=config.resume, display=display, about=about)
     except (Interrupted, KeyboardInterrupt) as stop:
         raise type(stop)(f"go on with: {again}") from stop
     except jax.errors.JaxRuntimeError as error:
@@ -179,24 +181,19 @@ def _wanted(given: Mapping[str, Any], dataset: str) -> tuple[Config, Path, dict]
 
 def _run(training: Training, writer: Record, display: Display, about, before) -> Run:
     """Brings state and metrics to where the run goes on, and trains."""
-    config, facts = training.config, training.programs.experiment.facts
+    config = training.config
     states, new = Checkpoints(writer.folder / record.STATES), before is None
     live = None
     try:
         choice = devices.fitting(training, display.note)
         training.go_on(states, before, writer.folder)
-        display.begin(config, facts, writer.folder, training.done)
+        display.begin(config, training.facts, writer.folder, training.done)
         display.say(f"{choice}; {choice.run}")
         more = {"engine": f"{choice}; {choice.run}"} if new else {}
-        facts = {**facts, "engine": choice.record}
-        settings = config.to_dict()
-        own = {"identity": training.identity, "facts": facts}
-        writer.configure(settings, **own, **more, **about)
-        known = training.done - training.is_due
-        metrics = writer.resume(lambda row: _is_kept(row, config, known))
+        metrics = training.open(writer, choice, **more, **about)
         if config.live and processes.is_first():
             clients = training.programs.experiment.clients
-            live = Live(config, facts, writer.folder, clients)
+            live = Live(config, training.facts, writer.folder, clients)
             display.say(f"report: {writer.folder / FILE}")
         with command.remembered() as interrupted:
             stopped = loop.train(
@@ -228,11 +225,6 @@ def _run(training: Training, writer: Record, display: Display, about, before) ->
 def _unwatch(live: Live | None, writer: Record) -> None:
     if live is not None and record.exists(writer.folder):
         live.end(record.read(writer.folder))
-
-
-def _is_kept(row: Row, config: Config, known: int) -> bool:
-    # A run that had fewer rounds evaluated the last of those; this one would not have.
-    return row["round"] <= known and folder.evaluates(config, row["round"])
 
 
 def _is_finished(before: Run, config: Config) -> bool:
@@ -284,14 +276,6 @@ def _keep_last_good(training, states, writer, metrics, error: Diverged) -> None:
     writer.summarise(summary)
     kept = f" The state of round {training.done} is kept in {writer.folder}."
     error.args = (error.args[0] + kept,)
-
-
-def _display() -> Display:
-    return Display() if processes.is_first() else silent()
-
-
-def _claimed(out: Path):
-    return folder.alone(out) if processes.is_first() else contextlib.nullcontext()
 
 
 def _precision(config: Config):

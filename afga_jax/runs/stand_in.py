@@ -35,12 +35,13 @@ def settle(plans: Sequence[Resolved], *, asked: bool) -> tuple[list[Resolved], s
     missing: dict[str, data.DataError] = {}
     for config in {plan.config.dataset: plan.config for plan in plans}.values():
         error = _reason_missing(config) if config.stand_in else None
-        if error is not None and not (asked or sys.stderr.isatty()):
+        if error is None:
+            continue
+        if not (asked or sys.stderr.isatty()):
             raise data.DataError(
                 f"{error} --stand_in tries the command on the built-in digits instead."
             ) from error
-        if error is not None:
-            missing[config.dataset] = error
+        missing[config.dataset] = error
     settled = [_moved(plan, missing.get(plan.config.dataset)) for plan in plans]
     name = plans[0].config.dataset
     return settled, f"digits_for_{name}" if name in missing else name

@@ -79,13 +79,7 @@ def _of_seed(metrics: Sequence[dict[str, Any]], target: float | None) -> dict[st
     for name, source in (("accuracy", "test_accuracy"), ("loss", "test_loss")):
         values = [row[source] for row in last if row.get(source) is not None]
         finals[f"final_{name}"] = statistics.fmean(values) if values else None
-    reached = None if target is None else _first_round_at(metrics, target)
-    return {**finals, "first_round_at_target": reached}
-
-
-def _first_round_at(metrics: Sequence[dict[str, Any]], target: float) -> int | None:
-    for row in metrics:
-        accuracy = row.get("test_accuracy")
-        if accuracy is not None and accuracy >= target:
-            return row["round"]
-    return None
+    wanted = math.inf if target is None else target
+    known = (row for row in metrics if row.get("test_accuracy") is not None)
+    reached = (row["round"] for row in known if row["test_accuracy"] >= wanted)
+    return {**finals, "first_round_at_target": next(reached, None)}

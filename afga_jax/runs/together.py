@@ -94,11 +94,7 @@ class _Member(Training):
             self.check_begun(before, out)
         self.go_on(self.states, before, out)
         choice = programs.trainer.choose(self.keys, programs.experiment.clients)
-        facts = {**programs.experiment.facts, "engine": choice.record}
-        own = {"identity": self.identity, "facts": facts}
-        self.writer.configure(config.to_dict(), **own, **about)
-        known = self.done - self.is_due
-        self.writer.resume(lambda row: row["round"] <= known)
+        self.open(self.writer, choice, **about)
         if self.is_due:
             self.write(self.writer)
 

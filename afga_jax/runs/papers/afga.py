@@ -7,7 +7,8 @@ from afga_jax.runs import published
 from afga_jax.runs.papers.declaration import Declaration, Line, Panel, line, panel
 from afga_jax.runs.published import Published
 
-_LABELS = {
+#: The methods by their names in tables and figures.
+LABELS = {
     "fedavg": "FedAvg",
     "fedadam": "FedAdam",
     "fedamsgrad": "FedAMSGrad",
@@ -45,14 +46,14 @@ def _line(
 ) -> Line:
     for printed in published.every(algo, dataset, setting, model):
         number = printed if printed.source == f"AFGA Table {table}" else number
-    return line(label or _LABELS[algo], algo, dataset, setting, model, number, **more)
+    return line(label or LABELS[algo], algo, dataset, setting, model, number, **more)
 
 
 def _all_methods(settings: str, dataset: str, table: int, model: str):
     """A panel for each setting."""
     where = {"dataset": dataset, "table": table, "model": model}
     return tuple(
-        Panel(f"Setting {number}", tuple(_line(a, number, **where) for a in _LABELS))
+        Panel(f"Setting {number}", tuple(_line(a, number, **where) for a in LABELS))
         for number in settings
     )
 
@@ -100,7 +101,7 @@ _TABLE_4 = Declaration(
 
 
 def _adapted(algo: str, setting: str) -> Panel:
-    label = f"{_LABELS[algo]}(a)"
+    label = f"{LABELS[algo]}(a)"
     adapted = _line(f"{algo}_adapted", setting, label=label, table=5)
     return Panel(f"Setting {setting}", (_line(algo, setting, table=5), adapted))
 
@@ -109,10 +110,8 @@ _TABLE_5 = Declaration(
     "afga-table5",
     "AFGA Table 5: communication-adapted variants, CIFAR-10",
     (
-        _adapted("afga", "1"),
-        _adapted("afga", "2"),
-        _adapted("cafga", "3"),
-        _adapted("cafga", "4"),
+        *(_adapted("afga", setting) for setting in "12"),
+        *(_adapted("cafga", setting) for setting in "34"),
     ),
     small=_SMALL,
     notes=(
@@ -140,9 +139,7 @@ _TABLE_7 = Declaration(
     "AFGA Table 7: simulated hours to an accuracy, CIFAR-10 in Setting 1",
     panel(
         "Setting 1",
-        _line("fedamsgrad", "1", table=1),
-        _line("afga", "1", table=1),
-        _line("cafga", "1", table=1),
+        *(_line(algo, "1", table=1) for algo in ("fedamsgrad", "afga", "cafga")),
     ),
     columns=1,
     small=_SMALL,

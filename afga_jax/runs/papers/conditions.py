@@ -17,6 +17,7 @@ from afga_jax.runs import record
 from afga_jax.runs.config import Config
 from afga_jax.runs.grid import Cell
 from afga_jax.runs.papers import cells, estimate, points
+from afga_jax.runs.papers.afga import LABELS
 from afga_jax.runs.papers.declaration import Study
 from afga_jax.runs.papers.points import FINAL, distinct
 from afga_jax.runs.record import Run, write_text
@@ -24,12 +25,7 @@ from afga_jax.runs.report import curves_file, figures
 from afga_jax.runs.report.results import results
 from afga_jax.runs.report.tables import markdown, measured
 
-_LABELS = {
-    "fedavg": "FedAvg",
-    "fedamsgrad": "FedAMSGrad",
-    "cafga": "CAFGA",
-    "afga": "AFGA",
-}
+_LABELS = {algo: LABELS[algo] for algo in ("fedavg", "fedamsgrad", "cafga", "afga")}
 _GOSSIP = ("cafga", "afga")
 _DEMO = {"dataset": "digits", "setting": "demo", "participation": 0.1, "num_seeds": 3}
 

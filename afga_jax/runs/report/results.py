@@ -104,12 +104,14 @@ def labels(runs: Sequence[Run]) -> list[str]:
     ['afga local_lr=2', 'afga local_lr=0.1', 'fedavg']
     """
     titles = []
+    changing = [field.name for field in configuration.fields() if not field.neutral]
+    changing = [name for name in changing if name not in ("algo", "stand_in")]
     for run in runs:
         algorithm = run.config.get("algo", "run")
         alike = [
             other for other in runs if other.config.get("algo", "run") == algorithm
         ]
-        names = [name for name in _names() if len(_distinct(alike, name)) > 1]
+        names = [name for name in changing if len(_distinct(alike, name)) > 1]
         more = [f"{name}={_short(run.config.get(name))}" for name in names]
         titles.append(" ".join([algorithm, *more]))
     return [
@@ -185,6 +187,9 @@ def _result(run: Run, label: str) -> RunResult:
     def of_seeds(name: str) -> np.ndarray:
         return np.array([seed[name] for seed in each], float)
 
+    def total(column: str) -> float:
+        return float(values(run, column)[:, -1].mean()) if len(rounds) else np.nan
+
     return RunResult(
         label=label,
         rounds=int(rounds[-1]) if len(rounds) else 0,
@@ -194,7 +199,7 @@ def _result(run: Run, label: str) -> RunResult:
         loss=ends * of_seeds("final_loss"),
         reached=of_seeds("first_round_at_target"),
         reached_hours=np.array([_hours_at_target(run, seed) for seed in each], float),
-        totals={name: _total(values(run, column)) for name, column in columns.items()},
+        totals={name: total(column) for name, column in columns.items()},
         paper=_paper(run),
         as_in_paper=_as_in_paper(run),
     )
@@ -207,10 +212,6 @@ def _standard_error(result: RunResult) -> float:
 def _hours_at_target(run: Run, seed: dict[str, Any]) -> float | None:
     rows = _by_seed(run)[seed["seed"]]
     return rows.get(seed["first_round_at_target"], {}).get("hours")
-
-
-def _total(table: np.ndarray) -> float:
-    return float(table[:, -1].mean()) if table.size else float("nan")
 
 
 def _paper(run: Run) -> Published | None:
@@ -246,12 +247,3 @@ def _short(value: Any) -> str:
 def _distinct(runs: Sequence[Run], name: str) -> list[Any]:
     values = [run.config.get(name) for run in runs]
     return [value for at, value in enumerate(values) if value not in values[:at]]
-
-
-def _names() -> list[str]:
-    """The fields that change a run's numbers, but for its algorithm."""
-    return [
-        field.name
-        for field in configuration.fields()
-        if not field.neutral and field.name not in ("algo", "stand_in")
-    ]

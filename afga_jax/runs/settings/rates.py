@@ -56,7 +56,9 @@ def find(setting: str, algo: str, dataset: str, model: str) -> Rates | None:
             fitting = [name for name in (model, "") if name in by_model]
             known_model = (fitting or list(by_model))[0]
             exact = bool(fitting) and key == (paper, algo, dataset)
-            source = paper if exact else _nearest(key, known_model)
+            kind = f" with {known_model}" if known_model else ""
+            nearest = f"nearest: {key[1]} on {key[2]}{kind}, {key[0]}"
+            source = paper if exact else nearest
             return Rates(*by_model[known_model], source, exact)
     return None
 
@@ -69,12 +71,6 @@ def _by_distance(paper: str, algo: str, dataset: str) -> Iterator[tuple[str, str
         for data in (dataset, *_ALIKE.get(dataset, ("cifar10", *_ALIKE["cifar10"]))):
             for source in papers:
                 yield source, algorithm or algo, data
-
-
-def _nearest(key: tuple[str, str, str], model: str) -> str:
-    paper, algo, dataset = key
-    with_model = f" with {model}" if model else ""
-    return f"nearest: {algo} on {dataset}{with_model}, {paper}"
 
 
 # Whose rates to take where neither an algorithm nor what it is a variant of has any.
