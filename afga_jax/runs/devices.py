@@ -42,7 +42,7 @@ def wanted(given: Mapping[str, Any]) -> int | None:
     if given.get("cpu_devices") or not given.get("mesh"):
         return given.get("cpu_devices")
     devices = math.prod(meshes.parse(given["mesh"]).values())
-    return -(-devices // processes.count_of(given))
+    return -(-devices // (given.get("num_processes") or 1))
 
 
 def mesh_of(config: Config, *, fill: bool = False) -> Mesh | None:

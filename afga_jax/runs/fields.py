@@ -56,7 +56,11 @@ class Field(NamedTuple):
 
 def described(field: dataclasses.Field) -> Field:
     """Reads a dataclass's field; it is an option of the algorithms by its name."""
-    about, kind = dict(field.metadata), kind_of(field.type)
+    annotation: Any = field.type
+    if isinstance(annotation, types.UnionType):  # with None
+        annotation = get_args(annotation)[0]
+    # What a tuple holds is always whole numbers.
+    about, kind = dict(field.metadata), get_origin(annotation) or annotation
     if field.name in _OPTIONS:
         own = dict(_OPTIONS[field.name].metadata)
         own.pop("kind", None)
@@ -109,13 +113,6 @@ def checked(field: Field, value: Any, by_name: bool) -> Any:
     if field.kind is tuple:
         return _whole_numbers(field, value)
     return _text(field, value, by_name)
-
-
-def kind_of(annotation: Any) -> type:
-    """The type in `type | None`; what a tuple holds is always whole numbers."""
-    if isinstance(annotation, types.UnionType):
-        annotation = get_args(annotation)[0]
-    return get_origin(annotation) or annotation
 
 
 def _whole_numbers(field: Field, value: Any) -> tuple[int, ...]:

@@ -32,17 +32,13 @@ class _WholeNumbers(flags.ArgumentParser):
         return tuple(argument)
 
 
-_PARSERS = {
-    str: flags.ArgumentParser,
-    int: flags.IntegerParser,
-    float: flags.FloatParser,
-    tuple: _WholeNumbers,
-}
-_KINDS = {
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    tuple: "whole numbers with commas between them",
+# The parser of each type, what stands behind a flag's name, and what a value must be.
+_KINDS: dict[type, tuple[Any, str, str]] = {
+    str: (flags.ArgumentParser, "=TEXT", ""),
+    int: (flags.IntegerParser, "=INT", "a whole number"),
+    float: (flags.FloatParser, "=NUMBER", "a number"),
+    bool: (flags.BooleanParser, "", "true or false"),
+    tuple: (_WholeNumbers, "=INT,INT,…", "whole numbers with commas between them"),
 }
 
 
@@ -54,7 +50,7 @@ def define(known: Sequence[Field] | None = None) -> flags.FlagValues:
         if field.kind is bool:
             flag = flags.BooleanFlag(field.name, None, _text(field))
         else:
-            parser, csv = _PARSERS[field.kind](), field.kind is tuple
+            parser, csv = _KINDS[field.kind][0](), field.kind is tuple
             serializer = (
                 flags.CsvListSerializer(",") if csv else flags.ArgumentSerializer()
             )
@@ -194,7 +190,6 @@ def _meant(name: str, known: Iterable[str]) -> str:
 
 
 def _entry(field: Field, width: int, defaults: Config | None) -> list[str]:
-    kind = {bool: "", int: "=INT", float: "=NUMBER", tuple: "=INT,INT,…"}
     name = f"--[no]{field.name}" if field.kind is bool else f"--{field.name}"
     wrapped = textwrap.wrap(
         _text(field, defaults),
@@ -203,7 +198,7 @@ def _entry(field: Field, width: int, defaults: Config | None) -> list[str]:
         subsequent_indent=_INDENT,
         break_on_hyphens=False,
     )
-    return [f"  {name}{kind.get(field.kind, '=TEXT')}", *wrapped]
+    return [f"  {name}{_KINDS[field.kind][1]}", *wrapped]
 
 
 def _text(field: Field, defaults: Config | None = None) -> str:
@@ -243,6 +238,7 @@ def _unreadable(message: str, known: Sequence[Field] | None) -> str:
     """The parser's complaint in the words of `Config`."""
     match = re.match(r"flag --(\w+)=(.*?): ", message, re.DOTALL)
     kinds = {field.name: field.kind for field in (fields() if known is None else known)}
-    if not match or kinds.get(match[1]) not in _KINDS:
+    wanted = _KINDS[kinds.get(match[1], str)][2] if match else ""
+    if not match or not wanted:
         return f"{' '.join(message.split())}; see --help."
-    return f"{match[1]} = {match[2]!r}, but it must be {_KINDS[kinds[match[1]]]}."
+    return f"{match[1]} = {match[2]!r}, but it must be {wanted}."

@@ -11,12 +11,7 @@ import jax.numpy as jnp
 from afga_jax import models
 from afga_jax.recipe import FederatedState
 from afga_jax.runs import record
-from afga_jax.runs.checkpoint import (
-    Accept,
-    CheckpointError,
-    Checkpoints,
-    check_shapes,
-)
+from afga_jax.runs.checkpoint import CheckpointError, Checkpoints, check_shapes
 from afga_jax.runs.config import Config
 from afga_jax.runs.experiment import from_config, model_of
 from afga_jax.typing import Array, PyTree, Task
@@ -71,7 +66,15 @@ def load(
             f"seed = {seed}, but the run in {str(run_dir)!r} has the seeds "
             f"{config.seed} ... {config.seed + config.num_seeds - 1}: take one of them."
         )
-    saved = Checkpoints(Path(run_dir) / record.STATES).restore(accept=_of(run))
+
+    def accept(about, path):
+        if about.get("identity") != run.identity:
+            raise CheckpointError(
+                f"{path} is a state of another run than config.json beside it "
+                "describes: restore what belongs together."
+            )
+
+    saved = Checkpoints(Path(run_dir) / record.STATES).restore(accept=accept)
     if saved is None:
         raise ValueError(
             f"the run in {str(run_dir)!r} has saved nothing yet: resume it, and it "
@@ -102,7 +105,12 @@ def started_from(state: FederatedState, trained: Trained) -> FederatedState:
             )
         return jnp.broadcast_to(jnp.asarray(new, leaf.dtype), leaf.shape)
 
-    _check_structure(like, models_)
+    expected: Any = jax.tree.structure(like)
+    if expected != jax.tree.structure(models_):
+        raise ValueError(
+            "the trained model is built of other parts than this run's: set model and "
+            "its sizes as in that run."
+        )
     state = dataclasses.replace(state, **jax.tree.map(broadcast, like, models_))
     if not state.clients:
         return state
@@ -110,19 +118,6 @@ def started_from(state: FederatedState, trained: Trained) -> FederatedState:
     own = {"params": clients.params, "stats": clients.stats}
     clients = clients._replace(**jax.tree.map(broadcast, own, models_))
     return dataclasses.replace(state, clients=(clients, memories))
-
-
-def _of(run: record.Run) -> Accept:
-    """Refuses a state that is of another run."""
-
-    def accept(about, path):
-        if about.get("identity") != run.identity:
-            raise CheckpointError(
-                f"{path} is a state of another run than config.json beside it "
-                "describes: restore what belongs together."
-            )
-
-    return accept
 
 
 def _task(config: Config, run: record.Run) -> Task:
@@ -169,12 +164,3 @@ def _predict(task: Task, params: PyTree, stats: PyTree) -> Callable:
         return task.predict(params, stats, inputs)
 
     return predict
-
-
-def _check_structure(wanted: PyTree, actual: PyTree) -> None:
-    expected: Any = jax.tree.structure(wanted)
-    if expected != jax.tree.structure(actual):
-        raise ValueError(
-            "the trained model is built of other parts than this run's: set model and "
-            "its sizes as in that run."
-        )

@@ -21,7 +21,7 @@ from afga_jax.runs.load import load, started_from
 from afga_jax.runs.programs import CAPACITY, Programs
 from afga_jax.runs.progress import Compilation, Display
 from afga_jax.runs.record import DUE, Line, Record, Row, Run, packed, plain
-from afga_jax.runs.summary import FINAL_ROUNDS, summarise
+from afga_jax.runs.summary import summarise
 from afga_jax.training import client_metrics
 from afga_jax.training.engine_choice import Choice
 from afga_jax.training.seeds import Watched, keys_of, seeded_init
@@ -455,17 +455,23 @@ def _is_quiet(training: Training, every: int) -> bool:
 def _rounds_now(training: Training, every: int, pace: float) -> int:
     """Up to the next evaluation or checkpoint, but for about a second only."""
     config, done = training.config, training.done
-    ends = [
-        done + every - done % every,
-        done + config.eval_every - done % config.eval_every,
-        max(done + 1, config.rounds - FINAL_ROUNDS + 1),
-        done + max(1, int(SECONDS_PER_CALL / pace)),
-        done + CAPACITY,
-        config.rounds,
-    ]
-    if training.programs.inspects:  # between the round before and an evaluated one
-        ends += [end - 1 for end in ends[1:3] if end - 1 > done]
-    return min(ends) - done
+    rounds = min(until_due(config, done, every), max(1, int(SECONDS_PER_CALL / pace)))
+    if training.programs.inspects and evaluates(config, done + rounds):
+        return max(1, rounds - 1)  # between the round before and an evaluated one
+    return rounds
+
+
+def until_due(config: Config, done: int, every: int) -> int:
+    """Rounds up to the next evaluation or checkpoint, as many as one call may have.
+
+    Args:
+      config: The run's configuration.
+      done: Number of rounds so far.
+      every: Rounds between checkpoints.
+    """
+    last = min(config.rounds, done + CAPACITY)
+    due = (n for n in range(done + 1, last) if n % every == 0 or evaluates(config, n))
+    return next(due, last) - done
 
 
 def _save(training: Training, states: Checkpoints, writer: Record) -> None:

@@ -48,7 +48,7 @@ def asked(arguments: Sequence[str]) -> str:
     >>> asked(["afga digits", "--plugin=one,two", "--algo=mine", "--plugin", "three"])
     'one,two,three'
     """
-    values = []
+    values: list[str] = []
     for place, word in enumerate(arguments):
         name, separator, value = word.partition("=")
         if name in ("--plugin", "-plugin"):

@@ -75,11 +75,6 @@ def join(given: Mapping[str, Any]) -> dict[str, Any]:
     return rest
 
 
-def count_of(given: Mapping[str, Any]) -> int:
-    """Processes that a user's choices speak of."""
-    return given.get("num_processes") or 1
-
-
 def are_several() -> bool:
     """Whether this is one of several processes."""
     return jax.process_count() > 1

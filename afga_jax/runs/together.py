@@ -21,8 +21,8 @@ from afga_jax.runs.checkpoint import Checkpoints
 from afga_jax.runs.command import Interrupted
 from afga_jax.runs.config import Config
 from afga_jax.runs.folder import evaluates
-from afga_jax.runs.loop import Diverged, Training
-from afga_jax.runs.programs import CAPACITY, Programs
+from afga_jax.runs.loop import Diverged, Training, until_due
+from afga_jax.runs.programs import Programs
 from afga_jax.runs.record import STATES, Record
 from afga_jax.training.seeds import Watched
 from afga_jax.typing import PyTree
@@ -142,7 +142,7 @@ def _train(
     )
     data, seeds = programs.experiment.clients, config.num_seeds
     while done < config.rounds and not all(member.diverged for member in members):
-        rounds = _rounds_now(config, done, every)
+        rounds = until_due(config, done, every)
         state, watched = programs.trainer.run(keys, state, data, rounds)
         watched = jax.device_get(watched)
         whole = jax.device_get(state) if on_mesh else state
@@ -160,10 +160,3 @@ def _train(
             )
         if stops:
             raise Interrupted
-
-
-def _rounds_now(config: Config, done: int, every: int) -> int:
-    """Up to the next evaluation or checkpoint."""
-    last = min(config.rounds, done + CAPACITY)
-    due = (n for n in range(done + 1, last) if n % every == 0 or evaluates(config, n))
-    return next(due, last) - done

@@ -110,7 +110,7 @@ PRINTED = [
 )
 def test_printed_rates(setting, dataset, model, algo, local_lr, server_lr):
     found = rates.find(setting, algo, dataset, model)
-    assert found.exact
+    assert found.source == rates.PAPER[setting]
     assert found.local_lr == local_lr
     assert server_lr in (found.server_lr, None)
     resolved = paper(algo, setting, dataset, model=model)

@@ -16,24 +16,17 @@ from afga_jax.runs.papers.declaration import Declaration, Study
 
 __all__ = ["NAMES", "find", "listing"]
 
-NAMES: dict[str, Declaration | Study] = {
-    subject.name: subject
-    for subject in sorted(
-        (*afga.DECLARATIONS, *hafed.DECLARATIONS, *fedcluster.DECLARATIONS),
-        key=lambda subject: (
-            subject.name.split("-")[0],
-            "figure" in subject.name,
-            subject.name,
-        ),
-    )
-} | {
-    subject.name: subject
-    for subject in (
-        *(trial.STUDY, reached.STUDY, topologies.STUDY, claims.STUDY),
-        *conditions.STUDIES,
-        *semi_decentralised.STUDIES,
-    )
-}
+_OF_PAPERS = sorted(
+    (*afga.DECLARATIONS, *hafed.DECLARATIONS, *fedcluster.DECLARATIONS),
+    key=lambda each: (each.name.split("-")[0], "figure" in each.name, each.name),
+)
+_OUR_OWN = (
+    *(trial.STUDY, reached.STUDY, topologies.STUDY, claims.STUDY),
+    *conditions.STUDIES,
+    *semi_decentralised.STUDIES,
+)
+NAMES: dict[str, Declaration | Study] = {each.name: each for each in _OF_PAPERS}
+NAMES |= {each.name: each for each in _OUR_OWN}
 
 
 def find(name: str) -> Declaration | Study:

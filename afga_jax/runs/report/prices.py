@@ -217,18 +217,6 @@ def common_target(ledgers: Sequence[Ledger]) -> float:
     return target
 
 
-def check_target(target: float, ledgers: Sequence[Ledger]) -> None:
-    """Refuses an accuracy that no method reaches."""
-    best = max(map(highest, ledgers))
-    checks.number(
-        "target",
-        target,
-        above=0,
-        at_most=best,
-        fix="no method reaches more with all of its seeds",
-    )
-
-
 def mean(loads: Sequence[Load]) -> Load:
     """The mean over seeds; as hours are linear, its hours are their mean."""
     return Load(*(float(np.mean(part)) for part in zip(*loads, strict=True)))

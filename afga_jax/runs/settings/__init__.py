@@ -15,13 +15,7 @@ from afga_jax.data.own import IMAGES, OWN_DATASETS
 from afga_jax.runs.config import Config, fields
 from afga_jax.runs.settings import rates
 from afga_jax.runs.settings.demo import DEMO
-from afga_jax.runs.settings.table import (
-    PAPERS,
-    SETTING_OF,
-    SMALL,
-    SMOKE,
-    TableRow,
-)
+from afga_jax.runs.settings.table import PAPERS, SETTING_OF, SMALL, SMOKE, TableRow
 from afga_jax.runs.settings.tuned import TUNED
 
 __all__ = ["Resolved", "choices", "decided", "resolve", "stood_in", "unused"]
@@ -100,7 +94,11 @@ def resolve(
             "no accelerator here, so --scale=small, a CPU in minutes; --scale=paper is "
             "the papers' size."
         )
-    rows = (*PAPERS, *SMALL, *TUNED, *DEMO, *_own_rows(), *SMOKE)
+    own_rows = [
+        TableRow("the plugin's own", {"dataset": k}, {"model": "mlp", **own.defaults})
+        for k, own in OWN_DATASETS.items()
+    ]
+    rows = (*PAPERS, *SMALL, *TUNED, *DEMO, *own_rows, *SMOKE)
     fill.rows(SETTING_OF, ["setting"])
     for name in _FIRST:
         fill.rows(rows, [name])
@@ -122,13 +120,12 @@ def choices(config: Config) -> dict[str, Any]:
     where = {name: getattr(config, name) for name in _WHERE}
     usual = resolve(where, dataset=config.dataset).config
     names = [field.name for field in fields()]
-    values = {
-        name: getattr(config, name)
+    return where | {
+        name: value
         for name in names
         if name not in (*_WHERE, "dataset", "stand_in")
-        and getattr(config, name) != getattr(usual, name)
+        and (value := getattr(config, name)) not in (None, getattr(usual, name))
     }
-    return where | {k: value for k, value in values.items() if value is not None}
 
 
 def decided() -> frozenset[str]:
@@ -230,16 +227,6 @@ def _divided(config: Config, given: Iterable[str]) -> list[str]:
     return [
         f"num_clusters = {config.num_clusters}: {config.algo} has one; here it "
         f"samples and mixes within each of {config.num_clusters}."
-    ]
-
-
-def _own_rows() -> list[TableRow]:
-    """What plugins say of their data sets."""
-    return [
-        TableRow(
-            "the plugin's own", {"dataset": name}, {"model": "mlp", **own.defaults}
-        )
-        for name, own in OWN_DATASETS.items()
     ]
 
 

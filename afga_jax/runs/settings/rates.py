@@ -24,13 +24,11 @@ class Rates(NamedTuple):
       local_lr: Local learning rate η_l.
       server_lr: Server learning rate η.
       source: A paper's section, or which of its rates is the nearest.
-      exact: Whether the paper gives them for just this run.
     """
 
     local_lr: float
     server_lr: float
     source: str
-    exact: bool = True
 
 
 def find(setting: str, algo: str, dataset: str, model: str) -> Rates | None:
@@ -46,7 +44,7 @@ def find(setting: str, algo: str, dataset: str, model: str) -> Rates | None:
       The rates; None: no paper has any of a related algorithm.
 
     >>> find("2", "afga", "cifar10", "convmixer")
-    Rates(local_lr=2.0, server_lr=0.01, source='AFGA §6', exact=True)
+    Rates(local_lr=2.0, server_lr=0.01, source='AFGA §6')
     >>> find("2", "fedams", "cifar10", "convmixer").source
     'nearest: fedamsgrad on cifar10, AFGA §6'
     """
@@ -59,7 +57,7 @@ def find(setting: str, algo: str, dataset: str, model: str) -> Rates | None:
             kind = f" with {known_model}" if known_model else ""
             nearest = f"nearest: {key[1]} on {key[2]}{kind}, {key[0]}"
             source = paper if exact else nearest
-            return Rates(*by_model[known_model], source, exact)
+            return Rates(*by_model[known_model], source)
     return None
 
 
