@@ -1,7 +1,6 @@
 """A trained model from the folder of its run."""
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,8 +25,6 @@ class Trained(NamedTuple):
       stats: The model's BatchNorm statistics.
       config: The run's settings.
       round: Rounds that it was trained for.
-      predict: Function from inputs as the clients' (images normalised) to the
-        model's outputs, the logits of classes or characters.
     """
 
     task: Task
@@ -35,7 +32,16 @@ class Trained(NamedTuple):
     stats: PyTree
     config: Config
     round: int
-    predict: Callable[[Array], Array]
+
+    def predict(self, inputs: Array) -> Array:
+        """The model's outputs, the logits of classes or characters.
+
+        Args:
+          inputs: As the clients' (images normalised).
+        """
+        if self.task.predict is None:
+            raise ValueError("this problem has no model: its params are the answer.")
+        return self.task.predict(self.params, self.stats, inputs)
 
 
 def load(
@@ -83,7 +89,7 @@ def load(
     done, content = saved
     task = _task(config, run) if task is None else task
     params, stats = _model(task, content["state"], seed - config.seed)
-    return Trained(task, params, stats, config, done, _predict(task, params, stats))
+    return Trained(task, params, stats, config, done)
 
 
 def started_from(state: FederatedState, trained: Trained) -> FederatedState:
@@ -155,12 +161,3 @@ def _model(task: Task, state: dict, row: int) -> tuple[PyTree, PyTree]:
             "own."
         ) from error
     return model
-
-
-def _predict(task: Task, params: PyTree, stats: PyTree) -> Callable:
-    def predict(inputs: Array) -> Array:
-        if task.predict is None:
-            raise ValueError("this problem has no model: its params are the answer.")
-        return task.predict(params, stats, inputs)
-
-    return predict

@@ -72,8 +72,9 @@ class Display:
     def first(self, done: int, seconds: float, compiling: float) -> None:
         """The first round is done: how long will it take?"""
         left = self._rounds - done
+        each = f"{seconds:.1f} s" if seconds >= 1 else f"{1000 * seconds:.1f} ms"
         self.say(
-            f"compiled in {compiling:.1f} s; {_seconds(seconds)} per round: "
+            f"compiled in {compiling:.1f} s; {each} per round: "
             f"{left} more take about {_duration(left * seconds)}"
         )
         if self._terminal:
@@ -193,10 +194,6 @@ def _over_seeds(
     if len(values) > 1:
         text += f" ± {form.format(statistics.stdev(values))}"
     return text + unit
-
-
-def _seconds(value: float) -> str:
-    return f"{value:.1f} s" if value >= 1 else f"{1000 * value:.1f} ms"
 
 
 def _duration(seconds: float) -> str:

@@ -203,17 +203,19 @@ def look(
 
 
 class _Matrices(NamedTuple):
-    """A cycle's mixing matrices among the clients that are involved.
+    """Who computes in a cycle, and its mixing matrices among those involved.
 
     Attributes:
       number: Number of the cycle in the round.
       ids: Ids of the clients that are involved, sorted.
       steps: W after each step, by the position in `ids`; None: nobody mixes.
+      active: Ids of the clients that compute at each step.
     """
 
     number: int
     ids: np.ndarray
     steps: "list[scipy.sparse.csr_array | None]"
+    active: list[np.ndarray]
 
 
 def _matrices(algorithm: FederatedAlgorithm, plan: Plan, cycle: int) -> _Matrices:
@@ -224,7 +226,8 @@ def _matrices(algorithm: FederatedAlgorithm, plan: Plan, cycle: int) -> _Matrice
     everybody = np.arange(num_clients)
     ids = everybody if involved is None else np.intersect1d(everybody, involved)
     steps = mixing.sparse_steps(plan, len(part.active), cycle, ids)
-    return _Matrices(cycle, ids, steps)
+    rows = part.active.reshape(len(part.active), -1)
+    return _Matrices(cycle, ids, steps, [row[row < num_clients] for row in rows])
 
 
 def _cycle(
@@ -237,16 +240,14 @@ def _cycle(
     graphs: Graphs,
 ) -> CycleView:
     recipe, number, ids = algorithm.recipe, matrices.number, matrices.ids
-    num_clients, part = recipe.clustering.num_clients, plan.cycle(number)
-    active = [
-        row[row < num_clients] for row in part.active.reshape(len(part.active), -1)
-    ]
+    num_clients, active = recipe.clustering.num_clients, matrices.active
     uploads, upload_weight = _uploads(algorithm, plan, data, number)
     final = np.zeros(num_clients)
     final[uploads] = upload_weight
-    after = _weights(recipe, matrices, active, final[ids])
-    needed = _needed(algorithm, state, plan, number, active)
-    reaches, distance = _spread(recipe, matrices, active, shown, num_clients)
+    after = _weights(recipe, matrices, final[ids])
+    needed = _needed(algorithm, state, plan, matrices)
+    reaches, distance = _spread(recipe, matrices, shown, num_clients)
+    whole = [np.concatenate(weights) for weights in after]
     here = [np.isin(row, shown) for row in active]
     of_shown = lambda row: np.atleast_1d(np.searchsorted(shown, row)).tolist()  # noqa: E731
     kept = lambda rows: [row[k].tolist() for row, k in zip(rows, here, strict=True)]  # noqa: E731
@@ -262,8 +263,8 @@ def _cycle(
         upload_weight=rounded(upload_weight[uploaded], 7),
         mixing=[graphs.number(ids, matrix) for matrix in matrices.steps],
         gradients=np.cumsum([len(row) for row in active]).tolist(),
-        arrived=[_arrived(np.concatenate(weights)) for weights in after],
-        effective=[_effective(np.concatenate(weights)) for weights in after],
+        arrived=[float((w > 0).mean()) if len(w) else 0.0 for w in whole],
+        effective=[_effective(w) for w in whole],
         distance=distance,
     )
 
@@ -294,22 +295,21 @@ def _uploads(
 
 
 def _weights(
-    recipe: Any, matrices: _Matrices, active: list[np.ndarray], final: np.ndarray
+    recipe: Any, matrices: _Matrices, final: np.ndarray
 ) -> list[list[np.ndarray]]:
     """Weights of all gradients so far if the round ended after each step.
 
     Args:
       recipe: The algorithm.
       matrices: The cycle's mixing.
-      active: Ids of the clients that compute at each step.
       final: Weight of each involved client's upload.
     """
-    at = [np.searchsorted(matrices.ids, row) for row in active]
+    at = [np.searchsorted(matrices.ids, row) for row in matrices.active]
     transposed = {
         id(w): scipy.sparse.csr_array(w.T) for w in matrices.steps if w is not None
     }
     after = []
-    for end in range(len(active)):
+    for end in range(len(at)):
         weight, weights = final, []
         for step in range(end, -1, -1):
             matrix = matrices.steps[step]
@@ -321,30 +321,23 @@ def _weights(
 
 
 def _needed(
-    algorithm: FederatedAlgorithm,
-    state: Any,
-    plan: Plan,
-    number: int,
-    active: list[np.ndarray],
+    algorithm: FederatedAlgorithm, state: Any, plan: Plan, matrices: _Matrices
 ) -> list[np.ndarray]:
     """Whether each gradient is computed for the server's good."""
-    recipe = algorithm.recipe
+    recipe, active = algorithm.recipe, matrices.active
     if recipe.models_persist or not recipe.mixing.linear:
         return [np.ones(len(row), bool) for row in active]
     finder = Finder(recipe, stateful=is_stateful(recipe, state.params))
-    graph = finder.graph(plan, number)
+    graph = finder.graph(plan, matrices.number)
     return [np.isin(row, graph.client[graph.step == t]) for t, row in enumerate(active)]
 
 
 def _spread(
-    recipe: Any,
-    matrices: _Matrices,
-    active: list[np.ndarray],
-    shown: np.ndarray,
-    num_clients: int,
+    recipe: Any, matrices: _Matrices, shown: np.ndarray, num_clients: int
 ) -> tuple[list[np.ndarray], list[list[float]] | None]:
     """How many clients each gradient reaches, and how far clients are from the mean."""
-    ids, counts = matrices.ids, [len(row) for row in active]
+    ids, active = matrices.ids, matrices.active
+    counts = [len(row) for row in active]
     tasks = sum(counts)
     if len(ids) * max(tasks, 1) > _MOST_SHARES:
         return [np.full(count, -1) for count in counts], None
@@ -378,22 +371,19 @@ def _shown(plan: Plan, cycles: list[_Matrices], num_clients: int) -> np.ndarray:
         return np.arange(num_clients)
     first = cycles[0]
     uploads = plan.cycle(0).upload.reshape(-1)
-    starts = np.unique(np.concatenate([uploads, first.ids]))
+    starts = [*uploads.tolist(), *np.union1d(uploads, first.ids).tolist()]
     mixed = [matrix for matrix in first.steps if matrix is not None]
     near = sum(mixed[1:], start=mixed[0]) if mixed else None
     chosen: dict[int, None] = {}
-    for start in [*uploads.tolist(), *starts.tolist()]:
+    for start in starts:
         queue = [start] if start < num_clients else []
         while queue and len(chosen) < MOST_CLIENTS:
             client = queue.pop(0)
-            if client in chosen:
-                continue
-            chosen[client] = None
-            if near is not None:
+            if client not in chosen and near is not None:
                 place = np.searchsorted(first.ids, client)
-                queue += first.ids[
-                    near.indices[near.indptr[place] : near.indptr[place + 1]]
-                ].tolist()
+                row = slice(near.indptr[place], near.indptr[place + 1])
+                queue += first.ids[near.indices[row]].tolist()
+            chosen[client] = None
     return np.sort(np.array(list(chosen)))
 
 
@@ -412,9 +402,7 @@ def _check_size(algorithm: FederatedAlgorithm) -> None:
 def _facts(algorithm: FederatedAlgorithm, plan: Plan) -> list[tuple[str, Any]]:
     recipe, options = algorithm.recipe, algorithm.options
     width = [int((step < options.num_clients).sum()) for step in plan.cycles.active[0]]
-    compute = (
-        f"{min(width)}" if min(width) == max(width) else f"{min(width)} to {max(width)}"
-    )
+    compute = " to ".join(map(str, sorted({min(width), max(width)})))
     facts: list[tuple[str, Any]] = [
         ("clients", f"{options.num_clients:,}"),
         ("compute per step", compute),
@@ -461,10 +449,6 @@ def _notes(recipe: Any, num_clients: int, shown: int) -> list[str]:
             "Weights are those before the aggregator, which takes no weighted mean."
         )
     return notes
-
-
-def _arrived(weights: np.ndarray) -> float:
-    return float((weights > 0).mean()) if len(weights) else 0.0
 
 
 def _effective(weights: np.ndarray) -> float:

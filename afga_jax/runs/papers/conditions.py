@@ -7,6 +7,7 @@ who happened to fail or to lie.
 """
 
 import functools
+import itertools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -112,13 +113,14 @@ class Conditions(NamedTuple):
                 first._replace(values=first.values[-1:], algos=("fedavg", "afga")),
             )
         # All runs have the same columns in a table, whatever is varied.
-        names = {name: None for p in panels for name in (*p.given, p.field)}
-        return [
-            _point(panel, algo, value, common, {"algo": algo, **names}, kept)
-            for panel in panels
-            for algo in panel.algos
-            for value in panel.values
-        ]
+        names = {name: None for p in panels for name in ("algo", *p.given, p.field)}
+        asked = []
+        for panel in panels:
+            for algo, value in itertools.product(panel.algos, panel.values):
+                chosen = panel.settings(algo, value)
+                run = points.cell({**common, **chosen}, {**names, **chosen}, kept)
+                asked.append(Point(panel, algo, value, run))
+        return asked
 
     def study(self) -> Study:
         """As a command knows it."""
@@ -151,14 +153,6 @@ class Conditions(NamedTuple):
         """What its runs took, whenever they ran."""
         runs = [record.read(cell.folder) for cell in distinct(self.points(scale, kept))]
         return sum((run.summary or {})["wall_seconds"] for run in runs)
-
-
-def _point(
-    panel: Panel, algo: str, value: float | None, common, columns, kept: Path
-) -> Point:
-    chosen = panel.settings(algo, value)
-    run = points.cell({**common, **chosen}, {**columns, **chosen}, kept)
-    return Point(panel, algo, value, run)
 
 
 def sent(run: Run, kinds: tuple[str, ...]) -> float:
@@ -206,10 +200,8 @@ def _table(pairs: list[tuple[Point, Run]]) -> str:
 
 
 def _entry(panel: Panel, run: Run) -> str:
-    accuracy = measured(results([run])[0].accuracy, 2)
-    return (
-        accuracy if panel.along is None else f"{accuracy} ({panel.along(run):.3g} MB)"
-    )
+    sent = "" if panel.along is None else f" ({panel.along(run):.3g} MB)"
+    return measured(results([run])[0].accuracy, 2) + sent
 
 
 def _by_panel(pairs: list[tuple[Point, Run]]) -> list[tuple[Panel, list]]:

@@ -107,13 +107,10 @@ def _algorithm(name: str, clusters: int) -> FederatedAlgorithm:
     if name == "none":
         return build("fedamsgrad", task, **given)
     algo = "afga" if clusters == 1 else "cafga"
-    graph = _random if name == "random" else name
+    # Twice as dense as a random graph must be to be connected.
+    random = lambda n: topology.random(n, density=2 * np.log(n) / n)  # noqa: E731
+    graph = random if name == "random" else name
     return build(algo, task, num_clusters=clusters, topology=graph, **given)
-
-
-def _random(n: int) -> np.ndarray:
-    """Twice as dense as a random graph must be to be connected."""
-    return topology.random(n, density=2 * np.log(n) / n)
 
 
 def _label(outcome: Reached) -> str:

@@ -200,15 +200,10 @@ def _table(pairs: Sequence[tuple[Point, Run]]) -> str:
         accuracies = _accuracies(pairs, place)
         first = leaders(accuracies)
         where = f"{place.graph}, {place.rate:.0%}, α = {place.alpha:g}"
-        body.append(
-            [where, *(_entry(accuracies[name], name in first) for name in labels)]
-        )
+        texts = {name: measured(sample, 1) for name, sample in accuracies.items()}
+        texts |= {name: f"**{texts[name]}**" for name in first}
+        body.append([where, *(texts[name] for name in labels)])
     return markdown(["accuracy, %", *labels], body)
-
-
-def _entry(sample: np.ndarray, leads: bool) -> str:
-    text = measured(sample, 1)
-    return f"**{text}**" if leads else text
 
 
 def _draw(above: str, pairs: Sequence[tuple[Point, Run]], path: Path) -> None:
@@ -300,11 +295,14 @@ def _winner(accuracies: Mapping[str, np.ndarray], labels: Sequence[str]):
 
 def _map(panel: "Axes", cells: Mapping[Place, tuple[Any, str, bool]]) -> None:
     """Cells with a colour and a text each: α across, rates up."""
+    from matplotlib.patches import Rectangle
+
+    edge: dict[str, Any] = {"edgecolor": "white", "linewidth": 1.5}
     alphas = sorted({place.alpha for place in cells})
     rates = sorted({place.rate for place in cells})
     for place, (color, text, white) in cells.items():
         x, y = alphas.index(place.alpha), rates.index(place.rate)
-        panel.add_patch(_square(x, y, color))
+        panel.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=color, **edge))
         ink = "white" if white else "black"
         size = 8 if len(text) < 7 else 5.5
         panel.text(x, y, text, ha="center", va="center", color=ink, fontsize=size)
@@ -314,13 +312,6 @@ def _map(panel: "Axes", cells: Mapping[Place, tuple[Any, str, bool]]) -> None:
     panel.set_yticks(range(len(rates)), [f"{100 * r:g}" for r in rates], fontsize=7)
     panel.tick_params(length=0)
     panel.spines[:].set_visible(False)
-
-
-def _square(x: float, y: float, color: Any) -> Any:
-    from matplotlib.patches import Rectangle
-
-    look: dict[str, Any] = {"facecolor": color, "edgecolor": "white", "linewidth": 1.5}
-    return Rectangle((x - 0.5, y - 0.5), 1, 1, **look)
 
 
 _FEDAVG = Method("fedavg", "FedAvg", gossips=False, without="no gossip")

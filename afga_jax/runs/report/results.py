@@ -179,6 +179,8 @@ def _result(run: Run, label: str) -> RunResult:
     common = set(rounds.tolist())
     lines = [row for row in run.metrics if row["round"] in common]
     each = summarise(lines, target=run.config.get("target"))["seeds"]
+    rows = _by_seed(run)
+    at_target = [rows[s["seed"]].get(s["first_round_at_target"], {}) for s in each]
     names = ("gradients", "uploads", "gossip_messages", "bytes")
     columns = {name: f"{name}_total" for name in names}
     columns |= {"hours": "hours", "seconds": "seconds"}
@@ -198,7 +200,7 @@ def _result(run: Run, label: str) -> RunResult:
         accuracy=ends * 100 * of_seeds("final_accuracy"),
         loss=ends * of_seeds("final_loss"),
         reached=of_seeds("first_round_at_target"),
-        reached_hours=np.array([_hours_at_target(run, seed) for seed in each], float),
+        reached_hours=np.array([row.get("hours") for row in at_target], float),
         totals={name: total(column) for name, column in columns.items()},
         paper=_paper(run),
         as_in_paper=_as_in_paper(run),
@@ -207,11 +209,6 @@ def _result(run: Run, label: str) -> RunResult:
 
 def _standard_error(result: RunResult) -> float:
     return result.accuracy.std(ddof=1) / np.sqrt(len(result.accuracy))
-
-
-def _hours_at_target(run: Run, seed: dict[str, Any]) -> float | None:
-    rows = _by_seed(run)[seed["seed"]]
-    return rows.get(seed["first_round_at_target"], {}).get("hours")
 
 
 def _paper(run: Run) -> Published | None:

@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -151,7 +152,10 @@ def csv_lines(rows: Sequence[Mapping[str, Any]]) -> str:
     writer = csv.DictWriter(out, list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()
     for row in rows:
-        writer.writerow({name: _or_empty(value) for name, value in row.items()})
+        known = {
+            k: v for k, v in row.items() if not isinstance(v, float) or isfinite(v)
+        }
+        writer.writerow(known)
     return out.getvalue()
 
 
@@ -188,7 +192,10 @@ def _columns(
     runs: Sequence[Run], outcomes: list[RunResult]
 ) -> tuple[dict[str, list[str]], list[str]]:
     """Cells by their column's title, accuracy or loss in the second; and notes."""
-    columns, notes = {"algorithm": [_name(result) for result in outcomes]}, []
+    labels = [with_divergence(result.label, result) for result in outcomes]
+    ended = [result.finished or result.diverged_at is not None for result in outcomes]
+    names = [f"{k}{'' if end else ' …'}" for k, end in zip(labels, ended, strict=True)]
+    columns, notes = {"algorithm": names}, []
     if _accurate(outcomes):
         columns["accuracy, %"] = [measured(result.accuracy, 2) for result in outcomes]
     else:
@@ -225,7 +232,7 @@ def _columns(
     if max(seeds, default=0) > 1:
         many = " or ".join(map(str, seeds))
         notes.append(f"± is the standard deviation over {many} seeds.")
-    if not all(result.finished or result.diverged_at for result in outcomes):
+    if not all(ended):
         notes.append("… still running, or stopped.")
     return columns, notes
 
@@ -243,11 +250,6 @@ def _best(outcomes: list[RunResult]) -> int | None:
     if len(outcomes) < 2 or not finite.any():
         return None
     return int(np.where(finite, merits, -np.inf).argmax())
-
-
-def _name(result: RunResult) -> str:
-    label = with_divergence(result.label, result)
-    return label if result.finished or result.diverged_at is not None else f"{label} …"
 
 
 def _markdown(head: list[str], body: list[tuple[str, ...]], notes: list[str]) -> str:
@@ -303,8 +305,3 @@ def _escaped(text: str) -> str:
     ):
         text = text.replace(sign, code)
     return text
-
-
-def _or_empty(value: object) -> object:
-    unknown = value is None or (isinstance(value, float) and not np.isfinite(value))
-    return "" if unknown else value
