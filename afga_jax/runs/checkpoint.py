@@ -22,6 +22,7 @@ import numpy as np
 from absl import logging
 
 from afga_jax import checks
+from afga_jax.runs.record import write_json
 from afga_jax.typing import PyTree
 
 #: Format of what is saved; a state of another one is refused.
@@ -254,10 +255,7 @@ def _on_host(x) -> np.ndarray | jax.Array:
 
 
 def _write_checksums(folder: Path) -> None:
-    path = folder / _CHECKSUMS
-    unfinished = path.with_suffix(".tmp")
-    unfinished.write_text(json.dumps(_checksums(folder), indent=1))
-    os.replace(unfinished, path)
+    write_json(folder / _CHECKSUMS, _checksums(folder))
 
 
 def _verify_checksums(folder: Path) -> None:
@@ -274,11 +272,10 @@ def _verify_checksums(folder: Path) -> None:
 
 def _checksums(folder: Path) -> dict[str, int]:
     files = (path for path in folder.rglob("*") if path.is_file())
-    own = {_CHECKSUMS, Path(_CHECKSUMS).with_suffix(".tmp").name}
     return {
         path.relative_to(folder).as_posix(): zlib.crc32(path.read_bytes())
         for path in files
-        if path.name not in own
+        if _CHECKSUMS not in path.name  # nor what a killed program left of writing it
     }
 
 

@@ -150,21 +150,18 @@ def help_page(
         checks.choice("--help", group, groups)
     lines = [usage.strip()] if usage and not group else []
     if defaults is not None:
-        lines += ["", *textwrap.wrap(_of_what(defaults, groups), width)]
+        names = ("algo", "dataset", "setting", "scale")
+        chosen = " ".join(f"--{name}={getattr(defaults, name)}" for name in names)
+        about = (
+            f"Defaults are those of {chosen}; choose others beside --help to see "
+            f"theirs. --help=GROUP has one group only: {', '.join(groups)}."
+        )
+        lines += ["", *textwrap.wrap(about, width)]
     for title in [group] if group else groups:
         lines += ["", title.upper()]
         for field in shown:
             lines += _entry(field, width, defaults) if field.group == title else []
     return "\n".join(lines).lstrip("\n")
-
-
-def _of_what(defaults: Config, groups: Sequence[str]) -> str:
-    names = ("algo", "dataset", "setting", "scale")
-    chosen = " ".join(f"--{name}={getattr(defaults, name)}" for name in names)
-    return (
-        f"Defaults are those of {chosen}; choose others beside --help to see theirs. "
-        f"--help=GROUP has one group only: {', '.join(groups)}."
-    )
 
 
 def _defaults(

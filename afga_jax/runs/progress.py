@@ -1,7 +1,6 @@
 """How a run goes, for people: a bar on a terminal, otherwise a line per evaluation."""
 
 import io
-import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,11 +8,13 @@ from typing import Any, TextIO
 
 import jax
 import jax.monitoring
+import numpy as np
 import tqdm
 
 from afga_jax.runs.config import Config
 from afga_jax.runs.record import Row, Run
 from afga_jax.runs.report.results import STAND_IN, stands_in
+from afga_jax.runs.report.tables import measured
 from afga_jax.runs.summary import averaged
 
 
@@ -145,7 +146,7 @@ class Display:
 
 def accuracy_of(rows: Sequence[Row]) -> str:
     """The test accuracy of an evaluated round; empty: the task has none."""
-    return _over_seeds(rows, "test_accuracy", "{:.2f}", 100, " %")
+    return _over_seeds(rows, "test_accuracy", 2, 100, " %")
 
 
 def outcome(run: Run) -> str:
@@ -153,7 +154,7 @@ def outcome(run: Run) -> str:
     summary = run.summary or {}
     if summary.get("diverged_at") is not None:
         return f"diverged in round {summary['diverged_at']}"
-    final = _over_seeds(summary["seeds"], "final_accuracy", "{:.2f}", 100, " %")
+    final = _over_seeds(summary["seeds"], "final_accuracy", 2, 100, " %")
     return f"accuracy {final}" if final else f"loss {summary['final_loss']:.6g}"
 
 
@@ -180,20 +181,11 @@ def _count(event: str, seconds: float, **_: Any) -> None:
 
 
 def _over_seeds(
-    rows: Sequence[Row],
-    name: str,
-    form: str = "{:.4f}",
-    scale: float = 1,
-    unit: str = "",
+    rows: Sequence[Row], name: str, digits: int = 4, scale: float = 1, unit: str = ""
 ) -> str:
     """`mean ± std` over the seeds, the mean alone for one; empty: not measured."""
     values = [scale * row[name] for row in rows if row.get(name) is not None]
-    if not values:
-        return ""
-    text = form.format(statistics.fmean(values))
-    if len(values) > 1:
-        text += f" ± {form.format(statistics.stdev(values))}"
-    return text + unit
+    return measured(np.array(values), digits) + unit if values else ""
 
 
 def _duration(seconds: float) -> str:

@@ -126,7 +126,6 @@ class Record:
         before.pop("checksum", None)
         content = {**before, "config": config, "versions": versions(), **more}
         content["checksum"] = _checksum(json.dumps(content, sort_keys=True))
-        self.folder.mkdir(parents=True, exist_ok=True)
         write_json(self.folder / _CONFIG, content)
 
     def resume(self, keep: Callable[[Row], bool]) -> list[Row]:
@@ -340,8 +339,9 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Writes a file whole or not at all."""
+    """Writes a file whole or not at all; folders are made."""
     unfinished = path.with_name(f".{path.name}.tmp")
+    path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with unfinished.open("wb") as file:
             file.write(content)

@@ -71,10 +71,10 @@ def advance(
     with contextlib.ExitStack() as stack:
         for out in configs:
             stack.enter_context(folder.alone(out))
-        members = [
-            stack.enter_context(_Member(config, programs, out, about))
-            for out, config in configs.items()
-        ]
+        members = []
+        for out, config in configs.items():
+            members.append(_Member(config, programs, out, about))
+            stack.enter_context(members[-1].writer)
         # A sweep that was killed while it saved may have left some behind.
         level = [member for member in members if member.done == members[0].done]
         interrupted = stack.enter_context(command.remembered())
@@ -82,7 +82,7 @@ def advance(
 
 
 class _Member(Training):
-    """One run among others; `with` closes its files."""
+    """One run among others; its writer is to be closed."""
 
     def __init__(self, config: Config, programs: Programs, out: Path, about):
         super().__init__(config, programs)
@@ -97,12 +97,6 @@ class _Member(Training):
         self.open(self.writer, choice, **about)
         if self.is_due:
             self.write(self.writer)
-
-    def __enter__(self) -> "_Member":
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self.writer.__exit__(*error)
 
     def keep(self, state: PyTree, watched: Watched, *, save: bool, stops: bool) -> None:
         """Takes some rounds and writes what is due after them, unless it diverged.

@@ -67,6 +67,7 @@ _FIELDS = (
     _KNOWN["out"]._replace(help="CSV file of all rows."),
     _KNOWN["plugin"],
 )
+_AS_GIVEN = ("local_steps", "rounds", "parameters", "link_failure")
 _DEFAULTS = {field.name: field.default for field in _FIELDS}
 _BYTES = 4
 
@@ -80,7 +81,6 @@ def advise(arguments: Sequence[str]) -> int:
         rows = [
             _row(place, choice) for place, choice in enumerate(advices.best_first, 1)
         ]
-        out.parent.mkdir(parents=True, exist_ok=True)
         write_text(out, csv_lines(rows))
     print(page(asked, advices, shown))
     if out is not None:
@@ -141,16 +141,13 @@ def _asked(given: dict[str, Any]) -> Asked:
     return Asked(
         num_clients=clients,
         active=active,
-        local_steps=chosen["local_steps"],
-        rounds=chosen["rounds"],
-        parameters=chosen["parameters"],
         links=Links(
             _seconds("server", chosen, given), _seconds("client", chosen, given)
         ),
-        link_failure=chosen["link_failure"],
         topologies=tuple(names.split(",")) if names else (),
         clusters=chosen["clusters"] or (),
         periods=chosen["periods"] or (),
+        **{name: chosen[name] for name in _AS_GIVEN},
     )
 
 

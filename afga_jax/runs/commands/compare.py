@@ -148,7 +148,6 @@ def train(
 
 def write(runs: Sequence[Run], out: Path) -> None:
     """Writes the tables, the figure and the curves."""
-    out.mkdir(parents=True, exist_ok=True)
     for kind, name in _FILES.items():
         write_text(out / name, report.table(runs, kind))
     write_text(out / "curves.csv", curves_file.text(runs))
@@ -172,7 +171,6 @@ def write_prices(
     reason = "no method reaches more with all of its seeds"
     checks.number("target", target, above=0, at_most=best, fix=reason)
     text = break_even.tables(methods, target, asked)
-    out.mkdir(parents=True, exist_ok=True)
     write_text(out / "prices.md", text)
     write_text(out / "prices.csv", break_even.csv_table(methods, target, asked))
     break_even.figure(methods, target, asked, out / "prices.png")

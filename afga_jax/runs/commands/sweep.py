@@ -104,7 +104,6 @@ def train(
             results.append((cell, run))
             if show:
                 series.line(f"[{number}/{len(cells)}] {cell.label}: {outcome(run)}")
-            out.mkdir(parents=True, exist_ok=True)
             table = csv_lines([row(*pair) for pair in results])
             write_text(out / "results.csv", table)
     return results

@@ -44,10 +44,8 @@ class Page:
         Returns:
           The path.
         """
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, self.html)
-        return path
+        write_text(Path(path), self.html)
+        return Path(path)
 
     def _repr_html_(self) -> str:
         # A frame of its own: its styles and its script do not touch the notebook's.

@@ -336,24 +336,24 @@ def _partitions(runs: Sequence[Run], names: Sequence[str]) -> list[Partition]:
             key = tuple(str(run.config.get(n)) for n in (*dealt, "num_clients"))
             key += (str(parts.get("data")),)
             alike.setdefault(key, []).append(number)
-    partitions = []
-    for numbers in alike.values():
-        run, own = runs[numbers[0]], [names[number] for number in numbers]
-        if run.config.get("parts") is not None:
-            reason = "The data are one's own, which the run's folder does not hold."
-            partitions.append(Partition(own, None, [], reason))
-            continue
-        config = Config.from_dict(run.config)
-        access = data.Access(config.data_dir, config.cache_dir, offline=True)
-        try:
-            clients = make_workload(config, access).clients
-        except (data.DataError, OSError) as error:
-            reason = f"The data set is not on this machine ({error})"
-            partitions.append(Partition(own, None, [], reason))
-            continue
-        labels = (run.facts or {}).get("label_names") or []
-        partitions.append(_partition(own, clients, labels))
-    return partitions
+    return [
+        _dealt(runs[numbers[0]], [names[number] for number in numbers])
+        for numbers in alike.values()
+    ]
+
+
+def _dealt(run: Run, names: list[str]) -> Partition:
+    if run.config.get("parts") is not None:
+        reason = "The data are one's own, which the run's folder does not hold."
+        return Partition(names, None, [], reason)
+    config = Config.from_dict(run.config)
+    access = data.Access(config.data_dir, config.cache_dir, offline=True)
+    try:
+        clients = make_workload(config, access).clients
+    except (data.DataError, OSError) as error:
+        reason = f"The data set is not on this machine ({error})"
+        return Partition(names, None, [], reason)
+    return _partition(names, clients, (run.facts or {}).get("label_names") or [])
 
 
 def _partition(

@@ -109,7 +109,6 @@ class Bench:
         """Measured, or read if it was measured before."""
         path = self._kept / fingerprint(config) / "gradient.json"
         if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
             write_json(path, self._measured(config))
         content = json.loads(path.read_text())
         along = {"R": config.rounds, "𝓘": config.local_steps, "M": config.active}
