@@ -31,7 +31,7 @@ import numpy as np
 
 from afga_jax import checks
 from afga_jax.algorithms import FederatedAlgorithm, build
-from afga_jax.gossip.base import Contraction, Mixing
+from afga_jax.gossip.base import Contraction
 from afga_jax.gossip.kernels import KERNELS
 from afga_jax.gossip.periods import every
 from afga_jax.gossip.sequences import SEQUENCES
@@ -257,43 +257,30 @@ def _built(asked: Asked, algo: str, clusters: int, **more: Any) -> FederatedAlgo
 def _of_graph(asked: Asked, within: _Clustered, topology: str) -> list[Advice]:
     """A graph with all periods."""
     clusters = within.algorithm.recipe.clustering.num_clusters
-    algorithm, periods = within.algorithm, tuple[int, ...]([1])
+    algorithm, periods, failure = within.algorithm, tuple[int, ...]([1]), 0.0
     if topology != NONE:
         algorithm = _built(asked, algorithm.name, clusters, topology=topology)
         usual = (period for period in _PERIODS if period <= asked.local_steps)
-        periods = asked.periods or tuple(usual)
+        periods, failure = asked.periods or tuple(usual), asked.link_failure
     mixing = algorithm.recipe.mixing
     if asked.link_failure and mixing.mixes and not mixing.symmetric:
         raise ValueError("it goes one way, and links that fail need both.")
-    return [
-        _advice(asked, within, mixing, (topology, clusters, period))
-        for period in periods
-    ]
-
-
-def _advice(
-    asked: Asked, within: _Clustered, mixing: Mixing, choice: tuple[str, int, int]
-) -> Advice:
-    name, *_, period = choice
-    failure = 0.0 if name == NONE else asked.link_failure
-    contraction = mixing.contraction(failure, period)
-    if contraction is None:
-        raise ValueError("its ρ is not known.")
-    mixing = every(mixing, period, asked.local_steps)
     info: Any = types.SimpleNamespace(uploads=asked.active, faults={})
-    conditions: Mapping[str, Any] = {}
-    if contraction.steps == 1:  # the papers' clients mix after every step, by one W
-        algorithm = within.algorithm
-        conditions = theory.conditions(
-            algorithm.name, algorithm, asked.rounds, rho=contraction.rho
-        )
-    return Advice(
-        *choice,
-        contraction=contraction,
-        drift=contraction.drift(asked.local_steps),
-        conditions=conditions,
-        spent=within.costs.with_mixing(mixing).per_round(info, 0, within.plan),
-    )
+    plain, choices = within.algorithm, []
+    for period in periods:
+        contraction = mixing.contraction(failure, period)
+        if contraction is None:
+            raise ValueError("its ρ is not known.")
+        drift = contraction.drift(asked.local_steps)
+        conditions: Mapping[str, Any] = {}
+        if contraction.steps == 1:  # the papers' clients mix after every step, by one W
+            about = (plain.name, plain, asked.rounds, contraction.rho)
+            conditions = theory.conditions(*about)
+        costs = within.costs.with_mixing(every(mixing, period, asked.local_steps))
+        spent = costs.per_round(info, 0, within.plan)
+        known = (contraction, drift, conditions, spent)
+        choices.append(Advice(topology, clusters, period, *known))
+    return choices
 
 
 def _task(parameters: int) -> Task:

@@ -57,13 +57,10 @@ def mesh_of(config: Config, *, fill: bool = False) -> Mesh | None:
     """
     if config.mesh is None and not processes.are_several():
         return None
-    axes = {"clients": jax.device_count()}
-    if config.mesh is not None:
-        axes = meshes.parse(config.mesh)
-    counts: dict[str, Any] = {"clients": config.num_clients}
-    if not fill:
-        counts["seeds"] = config.num_seeds
-    return meshes.make_mesh(axes, **counts)
+    everything = {"clients": jax.device_count()}
+    axes = everything if config.mesh is None else meshes.parse(config.mesh)
+    seeds: dict[str, Any] = {} if fill else {"seeds": config.num_seeds}
+    return meshes.make_mesh(axes, clients=config.num_clients, **seeds)
 
 
 def use(count: int | None = None) -> None:

@@ -99,17 +99,15 @@ def _reason(name: str, error: Exception) -> str:
             f"plugin = {name!r}, but there is no module {error.name!r}: give its name "
             "without .py, from the folder that it is in, or set PYTHONPATH."
         )
-    where = ""
-    if isinstance(error, SyntaxError):
-        where = f" ({error.filename}, line {error.lineno})"
-    else:
-        frames = traceback.extract_tb(error.__traceback__)
-        own = [
+    places: list[Any] = (
+        [error]
+        if isinstance(error, SyntaxError)
+        else [
             frame
-            for frame in frames
+            for frame in traceback.extract_tb(error.__traceback__)
             if "importlib" not in frame.filename and frame.filename != __file__
         ]
-        if own:
-            where = f" ({own[0].filename}, line {own[0].lineno})"
+    )
+    where = f" ({places[0].filename}, line {places[0].lineno})" if places else ""
     text = " ".join(str(getattr(error, "msg", None) or error).split())
     return f"plugin {name} fails: {type(error).__name__}: {text}{where}."

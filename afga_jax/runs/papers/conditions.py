@@ -133,21 +133,19 @@ class Conditions(NamedTuple):
         Raises:
           ValueError: None is left.
         """
-        name = "{0.title}, {1}".format
-        lines = {name(p, _LABELS[algo]) for p in self.panels for algo in p.algos}
-        chosen = {line for line in lines if cells.matches(expression, line)}
-        if not chosen:
+        lines: list[str] = []
+        kept: list[Panel] = []
+        for panel in self.panels:
+            names = {algo: f"{panel.title}, {_LABELS[algo]}" for algo in panel.algos}
+            lines += names.values()
+            algos = [a for a, name in names.items() if cells.matches(expression, name)]
+            kept += [panel._replace(algos=tuple(algos))] if algos else []
+        if not kept:
             raise ValueError(
                 f"--only={expression} leaves nothing of {self.name}: its lines are "
-                + "; ".join(sorted(lines))
-                + "."
+                f"{'; '.join(sorted(lines))}."
             )
-        panels = [
-            p._replace(algos=tuple(a for a in p.algos if name(p, _LABELS[a]) in chosen))
-            for p in self.panels
-        ]
-        kept = tuple(panel for panel in panels if panel.algos)
-        return self._replace(panels=kept).study()
+        return self._replace(panels=tuple(kept)).study()
 
     def seconds(self, scale: str, kept: Path) -> float:
         """What its runs took, whenever they ran."""

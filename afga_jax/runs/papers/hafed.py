@@ -55,15 +55,14 @@ def _figure_2() -> Declaration:
         vary("p = 0.5", participation=0.5, plain=False),
         vary("p = 1.0", participation=1.0, plain=False),
     )
-    graph = functools.partial(vary, plain=False)
+
+    def graph(label: str, kind: str, rho: float | None = None) -> Line:
+        return vary(label, topology=kind, topology_rho=rho, plain=False)
+
     graphs = (
-        graph("ρ_max = 0, complete", topology="complete"),
-        graph(
-            "ρ_max = 0.125, unbalanced",
-            topology="unbalanced_complete",
-            topology_rho=0.125,
-        ),
-        graph("ρ_max = 0.599, random", topology="random", topology_rho=0.599),
+        graph("ρ_max = 0, complete", "complete"),
+        graph("ρ_max = 0.125, unbalanced", "unbalanced_complete", 0.125),
+        graph("ρ_max = 0.599, random", "random", 0.599),
         vary("ρ_max = 0.805, ring"),
     )
     return _curves(

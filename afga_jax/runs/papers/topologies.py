@@ -6,7 +6,7 @@ has a colour for each step, a thicker line more weight, and an arrow goes one wa
 has which label is the colour of a client.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -166,10 +166,9 @@ def _places(matrices: list[np.ndarray]) -> np.ndarray:
     n = len(matrices[0])
     graph = networkx.from_numpy_array(sum(m + m.T for m in matrices) != 0)
     one_way = any((m != m.T).any() for m in matrices)
-    layout: Callable[[Any], dict] = networkx.kamada_kawai_layout
-    if len(matrices) > 1 or one_way:
-        layout = networkx.circular_layout
-    places = layout(graph)
+    circle = len(matrices) > 1 or one_way
+    make = networkx.circular_layout if circle else networkx.kamada_kawai_layout
+    places = make(graph)
     return np.array([places[client] for client in range(n)])
 
 

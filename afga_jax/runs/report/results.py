@@ -133,14 +133,10 @@ def cautions(runs: Sequence[Run]) -> list[str]:
         distinct = _distinct(runs, field.name)
         if shared and not ignored and len(distinct) > 1:
             differing.append(f"{field.name} ({', '.join(map(str, distinct))})")
-    lines = []
-    if differing:
-        names = ", ".join(differing)
-        lines.append(f"these runs differ in more than the algorithm: {names}.")
-    for run, label in zip(runs, labels(runs), strict=True):
-        if stands_in(run):
-            lines.append(f"{label}: {STAND_IN}.")
-    return lines
+    more = f"these runs differ in more than the algorithm: {', '.join(differing)}."
+    named = zip(runs, labels(runs), strict=True)
+    stand_ins = [f"{label}: {STAND_IN}." for run, label in named if stands_in(run)]
+    return [more, *stand_ins] if differing else stand_ins
 
 
 def ranking(runs: Sequence[Run]) -> str:
