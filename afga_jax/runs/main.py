@@ -91,25 +91,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
         hint = did_you_mean(name, COMMANDS, "afga --help lists all.")
         print(f"error: {name!r} is not a command; {hint}", file=sys.stderr)
         sys.exit(2)
-    with _ending(own=arguments is None):
-        start(name, [f"afga {name}", *rest])
+    start(name, [f"afga {name}", *rest], own=arguments is None)
 
 
-def start(name: str, arguments: Sequence[str] | None = None) -> None:
+def start(
+    name: str, arguments: Sequence[str] | None = None, *, own: bool = False
+) -> None:
     """Starts a command, which ends the program.
 
     Args:
       name: One of `COMMANDS`.
       arguments: With the way it was started first, which hints to the user repeat;
         None: the command line's, of `python -m experiments.NAME`.
+      own: Whether this process is the command's own, as it is where these are None.
     """
-    own = arguments is None
+    # Imported late: the list of commands should not wait for it.
+    from afga_jax.runs import command
+
     words = arguments or [f"python -m experiments.{name}", *sys.argv[1:]]
     about, dataset, examples = COMMANDS[name]
-    with unread(), _ending(own=own):
+    with command.ending(own=own or arguments is None), unread():
         if dataset is None:
-            from afga_jax.runs import command
-
             module = importlib.import_module(f"afga_jax.runs.commands.{name}")
             sys.exit(command.execute(getattr(module, name), words))
         from afga_jax.runs import runner
@@ -130,13 +132,6 @@ def unread() -> Iterator[None]:
         # Python would try again, and complain, when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(_UNREAD)
-
-
-def _ending(*, own: bool):
-    # Imported late: the list of commands should not wait for it.
-    from afga_jax.runs import command
-
-    return command.ending(own=own)
 
 
 def _listing() -> str:

@@ -37,12 +37,8 @@ class Graphs:
         """The number of a mixing's graph; −1: nobody mixes."""
         if matrix is None:
             return -1
-        place = np.full(int(ids.max()) + 1, -1)
-        place[ids] = np.arange(len(ids))
-        inside = np.where(self._shown < len(place), self._shown, 0)
-        row = np.where(self._shown < len(place), place[inside], -1)
-        here = np.flatnonzero(row >= 0)
-        part = scipy.sparse.csr_array(matrix)[row[here]][:, row[here]]
+        _, here, rows = np.intersect1d(self._shown, ids, return_indices=True)
+        part = scipy.sparse.csr_array(matrix)[rows][:, rows]
         part.sort_indices()
         entries = (part.indptr, part.indices, part.data, here)
         name = tuple(array.tobytes() for array in entries)

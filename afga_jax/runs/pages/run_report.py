@@ -181,7 +181,7 @@ def view(
             )
     outcomes = results(runs)
     names = [outcome.label for outcome in outcomes]
-    columns, notes = tables.cells(runs)
+    columns, notes = tables.cells(runs, outcomes)
     metrics = {
         name: label
         for name, label in _METRICS.items()

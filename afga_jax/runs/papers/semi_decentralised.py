@@ -121,21 +121,18 @@ class Family(NamedTuple):
                 alphas=self.alphas[-1:],
             )
             more = {**points.SMOKE, "dataset": "digits"}
-        places = itertools.product(family.graphs, family.rates, family.alphas)
-        return [
-            self._point(method, Place(*place), more, kept)
-            for place, method in itertools.product(places, family.methods)
-        ]
-
-    def _point(self, method: Method, place: Place, more, kept: Path) -> Point:
-        varied: dict[str, Any] = {"algo": method.algo, "alpha": place.alpha}
-        # A ring is what rows with gossip have: a run that names none is the same run.
-        named = method.gossips and place.graph != "ring"
-        varied["topology"] = place.graph if named else None
-        varied["participation"] = place.rate if method.uploads else None
-        varied["num_clusters"] = method.clusters
-        cell = points.cell({**self.common, **more, **varied}, varied, kept)
-        return Point(method, place, cell)
+        asked = []
+        axes = (family.graphs, family.rates, family.alphas, family.methods)
+        for graph, rate, alpha, method in itertools.product(*axes):
+            varied: dict[str, Any] = {"algo": method.algo, "alpha": alpha}
+            # A ring is what rows with gossip have: who names none has the same run.
+            named = method.gossips and graph != "ring"
+            varied["topology"] = graph if named else None
+            varied["participation"] = rate if method.uploads else None
+            varied["num_clusters"] = method.clusters
+            cell = points.cell({**self.common, **more, **varied}, varied, kept)
+            asked.append(Point(method, Place(graph, rate, alpha), cell))
+        return asked
 
 
 def leaders(accuracies: Mapping[str, np.ndarray]) -> list[str]:
@@ -214,14 +211,16 @@ def _draw(above: str, pairs: Sequence[tuple[Point, Run]], path: Path) -> None:
     methods = list(dict.fromkeys(point.method for point, _ in pairs))
     graphs = list(dict.fromkeys(place.graph for place in places))
     accuracies = {place: _accuracies(pairs, place) for place in places}
-    means = {
-        (place, name): float(mean_and_deviation(sample)[0])
-        for place in places
-        for name, sample in accuracies[place].items()
-    }
-    finite = [mean for mean in means.values() if np.isfinite(mean)] or [0.0]
+    means = [sample.mean() for own in accuracies.values() for sample in own.values()]
+    finite = [mean for mean in means if np.isfinite(mean)] or [0.0]
     shade = Normalize(np.quantile(finite, 0.05), max(finite))
-    shades = colormaps["cividis"]
+
+    def shaded(sample: np.ndarray) -> tuple[Any, str, bool]:
+        mean = float(sample.mean())
+        if not np.isfinite(mean):
+            return "0.85", NOTHING, False
+        return colormaps["cividis"](shade(mean)), f"{mean:.1f}", shade(mean) < 0.5
+
     contests = _contests(methods)
     columns = len(methods) + len(contests)
     figure = figures.blank(1.95 * columns + 0.6, 1.5 * len(graphs) + 0.9)
@@ -229,26 +228,13 @@ def _draw(above: str, pairs: Sequence[tuple[Point, Run]], path: Path) -> None:
     for graph, row in zip(graphs, panels, strict=True):
         here = [place for place in places if place.graph == graph]
         for method, panel in zip(methods, row, strict=False):
-            own = {place: means[place, method.label] for place in here}
-            _map(
-                panel,
-                {
-                    place: (shades(shade(mean)), f"{mean:.1f}", shade(mean) < 0.5)
-                    if np.isfinite(mean)
-                    else ("0.85", NOTHING, False)
-                    for place, mean in own.items()
-                },
-            )
+            _map(panel, {p: shaded(accuracies[p][method.label]) for p in here})
             panel.set_title(_heading(method, graph, pairs), fontsize=8)
         labels = [method.label for method in methods]
-        for (title, entrants), panel in zip(
-            contests.items(), row[len(methods) :], strict=True
-        ):
-            winners = {}
-            for place in here:
-                sample = accuracies[place]
-                winners[place] = _winner({e: sample[e] for e in entrants}, labels)
-            _map(panel, winners)
+        others = row[len(methods) :]
+        for (title, entrants), panel in zip(contests.items(), others, strict=True):
+            samples = {p: {e: accuracies[p][e] for e in entrants} for p in here}
+            _map(panel, {p: _winner(each, labels) for p, each in samples.items()})
             panel.set_title(title, fontsize=8, fontweight="bold")
         row[0].set_ylabel("uploads, % of clients", fontsize=8)
     for panel in panels[-1]:

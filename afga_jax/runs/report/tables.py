@@ -37,7 +37,7 @@ def table(runs: Sequence[Run], kind: str = "markdown") -> str:
     if kind == "csv":
         rows = [_row(run, result) for run, result in zip(runs, outcomes, strict=True)]
         return csv_lines(rows)
-    columns, notes = _columns(runs, outcomes)
+    columns, notes = cells(runs, outcomes)
     mark, write = _KINDS[kind]
     _, quality, *_ = columns.values()
     if kind == "text":
@@ -49,9 +49,61 @@ def table(runs: Sequence[Run], kind: str = "markdown") -> str:
     return write(list(columns), list(zip(*columns.values(), strict=True)), notes)
 
 
-def cells(runs: Sequence[Run]) -> tuple[dict[str, list[str]], list[str]]:
-    """The cells of the table for people, by their column's title, and its notes."""
-    return _columns(runs, results(runs))
+def cells(
+    runs: Sequence[Run], outcomes: Sequence[RunResult]
+) -> tuple[dict[str, list[str]], list[str]]:
+    """The cells of the table for people, by their column's title, and its notes.
+
+    Args:
+      runs: The runs.
+      outcomes: What came out of each.
+
+    Returns:
+      The columns, accuracy or loss in the second; and the notes.
+    """
+    labels = [with_divergence(result.label, result) for result in outcomes]
+    ended = [result.finished or result.diverged_at is not None for result in outcomes]
+    names = [f"{k}{'' if end else ' …'}" for k, end in zip(labels, ended, strict=True)]
+    columns, notes = {"algorithm": names}, []
+    if _accurate(outcomes):
+        columns["accuracy, %"] = [measured(result.accuracy, 2) for result in outcomes]
+    else:
+        columns["test loss"] = [measured(result.loss, 4) for result in outcomes]
+    if any(result.paper for result in outcomes):
+        foreign = [result.paper and not result.as_in_paper for result in outcomes]
+        columns["paper, %"] = [
+            paper_accuracy(result.paper) + ("*" if star else "")
+            for result, star in zip(outcomes, foreign, strict=True)
+        ]
+        notes += ["* not at the paper's size and settings."] if any(foreign) else []
+    wanted = [run.config.get("target") for run in runs]
+    if accuracies := {100 * target for target in wanted if target is not None}:
+        columns[f"round at {targets(accuracies)} %"] = [
+            NOTHING if target is None else reached(result)
+            for result, target in zip(outcomes, wanted, strict=True)
+        ]
+        columns |= paper_rounds([result.paper for result in outcomes])
+        columns[f"h at {targets(accuracies)} %"] = [
+            NOTHING if target is None else number(hours_at_target(result), 2)
+            for result, target in zip(outcomes, wanted, strict=True)
+        ]
+    totals = [result.totals for result in outcomes]
+    columns |= {
+        "rounds": [f"{result.rounds:,}" for result in outcomes],
+        "gradients": [number(total["gradients"]) for total in totals],
+        "sent": [
+            size(total["bytes"]) if np.isfinite(total["bytes"]) else NOTHING
+            for total in totals
+        ],
+        "simulated h": [number(total["hours"], 2) for total in totals],
+    }
+    seeds = sorted({len(result.accuracy) for result in outcomes})
+    if max(seeds, default=0) > 1:
+        many = " or ".join(map(str, seeds))
+        notes.append(f"± is the standard deviation over {many} seeds.")
+    if not all(ended):
+        notes.append("… still running, or stopped.")
+    return columns, notes
 
 
 def number(value: float, digits: int = 0) -> str:
@@ -188,56 +240,7 @@ def _row(run: Run, result: RunResult) -> dict[str, object]:
     }
 
 
-def _columns(
-    runs: Sequence[Run], outcomes: list[RunResult]
-) -> tuple[dict[str, list[str]], list[str]]:
-    """Cells by their column's title, accuracy or loss in the second; and notes."""
-    labels = [with_divergence(result.label, result) for result in outcomes]
-    ended = [result.finished or result.diverged_at is not None for result in outcomes]
-    names = [f"{k}{'' if end else ' …'}" for k, end in zip(labels, ended, strict=True)]
-    columns, notes = {"algorithm": names}, []
-    if _accurate(outcomes):
-        columns["accuracy, %"] = [measured(result.accuracy, 2) for result in outcomes]
-    else:
-        columns["test loss"] = [measured(result.loss, 4) for result in outcomes]
-    if any(result.paper for result in outcomes):
-        foreign = [result.paper and not result.as_in_paper for result in outcomes]
-        columns["paper, %"] = [
-            paper_accuracy(result.paper) + ("*" if star else "")
-            for result, star in zip(outcomes, foreign, strict=True)
-        ]
-        notes += ["* not at the paper's size and settings."] if any(foreign) else []
-    wanted = [run.config.get("target") for run in runs]
-    if accuracies := {100 * target for target in wanted if target is not None}:
-        columns[f"round at {targets(accuracies)} %"] = [
-            NOTHING if target is None else reached(result)
-            for result, target in zip(outcomes, wanted, strict=True)
-        ]
-        columns |= paper_rounds([result.paper for result in outcomes])
-        columns[f"h at {targets(accuracies)} %"] = [
-            NOTHING if target is None else number(hours_at_target(result), 2)
-            for result, target in zip(outcomes, wanted, strict=True)
-        ]
-    totals = [result.totals for result in outcomes]
-    columns |= {
-        "rounds": [f"{result.rounds:,}" for result in outcomes],
-        "gradients": [number(total["gradients"]) for total in totals],
-        "sent": [
-            size(total["bytes"]) if np.isfinite(total["bytes"]) else NOTHING
-            for total in totals
-        ],
-        "simulated h": [number(total["hours"], 2) for total in totals],
-    }
-    seeds = sorted({len(result.accuracy) for result in outcomes})
-    if max(seeds, default=0) > 1:
-        many = " or ".join(map(str, seeds))
-        notes.append(f"± is the standard deviation over {many} seeds.")
-    if not all(ended):
-        notes.append("… still running, or stopped.")
-    return columns, notes
-
-
-def _accurate(outcomes: list[RunResult]) -> bool:
+def _accurate(outcomes: Sequence[RunResult]) -> bool:
     return any(np.isfinite(result.accuracy).any() for result in outcomes)
 
 
