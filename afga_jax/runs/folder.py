@@ -108,8 +108,7 @@ def identity(config: Config, data: int, availability: str | None = None) -> str:
     named = {"settings": kept, "data": data}
     if availability is not None:
         named["availability"] = availability
-    content = json.dumps(named, sort_keys=True)
-    return hashlib.sha256(content.encode()).hexdigest()
+    return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()
 
 
 def check_begun(

@@ -175,8 +175,7 @@ def _wanted(given: Mapping[str, Any], dataset: str) -> tuple[Config, Path, dict]
         command.say(f"note: there is no run in {out} yet: it starts.")
     for note in settled.notes:
         command.say(f"note: {note}")
-    about = {"sources": settled.sources, "given": dict(given)}
-    return settled.config, out, about
+    return settled.config, out, {"sources": settled.sources, "given": dict(given)}
 
 
 def _run(training: Training, writer: Record, display: Display, about, before) -> Run:

@@ -306,8 +306,7 @@ def _seeds(settings: Mapping[str, Any]) -> range:
 
 
 def _name(folder: Path, settings: Mapping[str, Any], seed: int) -> str:
-    several = settings["num_seeds"] > 1
-    return f"{folder.name} seed {seed}" if several else folder.name
+    return f"{folder.name} seed {seed}" if settings["num_seeds"] > 1 else folder.name
 
 
 def _known(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -125,8 +125,7 @@ def _prepared(cell: Cell, programs: Programs | None) -> Programs:
         return programs
     before = record.read(cell.folder) if record.exists(cell.folder) else None
     experiment = cell.experiment or from_config(cell.config)
-    execution = devices.execution_of(cell.config, before, fill=True)
-    return Programs(experiment, execution)
+    return Programs(experiment, devices.execution_of(cell.config, before, fill=True))
 
 
 def _advance(

@@ -130,8 +130,7 @@ def checksum(clients: ClientData, test: Batch) -> int:
 
 def most_active(algorithm: FederatedAlgorithm) -> tuple[int, ...]:
     """Cycles, steps, clusters and the most clients that compute in one of them."""
-    plan = jax.eval_shape(algorithm.plan, jax.random.key(0), 0)
-    return plan.cycles.active.shape
+    return jax.eval_shape(algorithm.plan, jax.random.key(0), 0).cycles.active.shape
 
 
 def _facts(config: Config, workload: Workload, algorithm: FederatedAlgorithm) -> dict:

@@ -118,8 +118,7 @@ def _weighted(config: Config, given: Any) -> Any:
     if config.topology_weights in (None, "named"):
         return given
     if isinstance(given, str) and given in KERNELS:
-        kernel = KERNELS[given]
-        return lambda n: _fastest(config, kernel(n).matrix())
+        return lambda n: _fastest(config, KERNELS[given](n).matrix())
     if given is None or isinstance(given, str):
         raise ValueError(
             f"topology_weights = 'fastest', but topology = {config.topology!r} is no "

@@ -61,8 +61,7 @@ def config_of(
         "traced_round": traced_round(algorithm, clients, test),
         "traced_by": traced_by(),
     }
-    given = {"algo": algorithm.name, **plain, **settings}
-    return Config(**given, parts=parts)
+    return Config(**{"algo": algorithm.name, **plain, **settings}, parts=parts)
 
 
 def traced_round(
@@ -141,8 +140,7 @@ def described(value: Any) -> str:
     if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
         items = (repr(v) if isinstance(v, _PLAIN) else described(v) for v in value)
         return f"[{', '.join(items)}]"
-    name = getattr(value, "__qualname__", None) or type(value).__name__
-    return str(name)
+    return str(getattr(value, "__qualname__", None) or type(value).__name__)
 
 
 def _shapes(task: Task) -> str:

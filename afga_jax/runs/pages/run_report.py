@@ -390,12 +390,10 @@ def _clients(run: Run, name: str) -> dict[str, Any] | None:
 
 
 def _ledger(outcomes: Sequence[RunResult]) -> list[list[str]]:
+    digits = {name: 2 if name == "hours" else 0 for name in _TOTALS}
     rows = [["run", "rounds", *_TOTALS.values()]]
     for outcome in outcomes:
-        cells = [
-            tables.number(outcome.totals[name], 2 if name == "hours" else 0)
-            for name in _TOTALS
-        ]
+        cells = [tables.number(outcome.totals[name], d) for name, d in digits.items()]
         rows.append([outcome.label, f"{outcome.rounds:,}", *cells])
     return rows
 

@@ -1,10 +1,18 @@
 """Tables 1 to 8 and Figures 1 to 6 of AFGA."""
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
 from afga_jax.runs import published
-from afga_jax.runs.papers.declaration import Declaration, Line, Panel, line, panel
+from afga_jax.runs.papers.declaration import (
+    Declaration,
+    Line,
+    Panel,
+    declared,
+    line,
+    panel,
+)
 from afga_jax.runs.published import Published
 
 #: The methods by their names in tables and figures.
@@ -21,6 +29,7 @@ LABELS = {
 # At the size `small`, by data set; the same in all names, which then share runs.
 _TARGETS = {"cifar10": 0.5, "cifar100": 0.2, "shakespeare": 0.35}
 _SMALL = {"target": _TARGETS["cifar10"]}
+_declared = functools.partial(declared, "AFGA", small=_SMALL)
 # FedAMSGrad and CAFGA.
 _QUICK = ((0, 2), (0, -1))
 
@@ -69,9 +78,8 @@ def _comparisons() -> Iterator[Declaration]:
             (f"Table {table}", "accuracy and rounds"),
             (f"Figure {figure}", "test accuracy"),
         ):
-            yield Declaration(
-                f"afga-{name.lower().replace(' ', '')}",
-                f"AFGA {name}: {what} on {shown}",
+            yield _declared(
+                f"{name}: {what} on {shown}",
                 _all_methods("12", dataset, table, model),
                 quick=_QUICK,
                 small={"target": _TARGETS[dataset]},
@@ -79,9 +87,8 @@ def _comparisons() -> Iterator[Declaration]:
             )
 
 
-_TABLE_4 = Declaration(
-    "afga-table4",
-    "AFGA Table 4: what each part adds, CIFAR-10 in Setting 2",
+_TABLE_4 = _declared(
+    "Table 4: what each part adds, CIFAR-10 in Setting 2",
     panel(
         "Setting 2",
         _line("fedamsgrad", label="FedAMSGrad only", table=1),
@@ -90,7 +97,6 @@ _TABLE_4 = Declaration(
         _line("cafga", label="+ gossip + re-sampling + clusters (CAFGA)", table=1),
     ),
     columns=1,
-    small=_SMALL,
     quick=((0, 0), (0, 1)),
     notes=(
         "Gossip without re-sampling is worse than FedAMSGrad alone in the paper. That "
@@ -106,14 +112,12 @@ def _adapted(algo: str, setting: str) -> Panel:
     return Panel(f"Setting {setting}", (_line(algo, setting, table=5), adapted))
 
 
-_TABLE_5 = Declaration(
-    "afga-table5",
-    "AFGA Table 5: communication-adapted variants, CIFAR-10",
+_TABLE_5 = _declared(
+    "Table 5: communication-adapted variants, CIFAR-10",
     (
         *(_adapted("afga", setting) for setting in "12"),
         *(_adapted("cafga", setting) for setting in "34"),
     ),
-    small=_SMALL,
     notes=(
         "(a): only the selected mix, over a new ring at each step (our reading of "
         "footnote 4; --adapted=per_round is the literal one). Rates of (a) are "
@@ -124,32 +128,27 @@ _TABLE_5 = Declaration(
     ),
 )
 
-_TABLE_6 = Declaration(
-    "afga-table6",
-    "AFGA Table 6: ResNet-18 on CIFAR-10, Setting 2",
+_TABLE_6 = _declared(
+    "Table 6: ResNet-18 on CIFAR-10, Setting 2",
     _all_methods("2", "cifar10", 6, "resnet18"),
     columns=1,
-    small=_SMALL,
     quick=_QUICK,
     notes=("The paper gives no rates for ResNet-18: ConvMixer's are used.", _EPS, _MU),
 )
 
-_TABLE_7 = Declaration(
-    "afga-table7",
-    "AFGA Table 7: simulated hours to an accuracy, CIFAR-10 in Setting 1",
+_TABLE_7 = _declared(
+    "Table 7: simulated hours to an accuracy, CIFAR-10 in Setting 1",
     panel(
         "Setting 1",
         *(_line(algo, "1", table=1) for algo in ("fedamsgrad", "afga", "cafga")),
     ),
     columns=1,
-    small=_SMALL,
     accuracies={"paper": (70, 75, 78, 80), "small": (40, 50, 55, 60), "smoke": (5, 90)},
     notes=(_EPS,),
 )
 
-_TABLE_8 = Declaration(
-    "afga-table8",
-    "AFGA Table 8: methods without a server, CIFAR-10",
+_TABLE_8 = _declared(
+    "Table 8: methods without a server, CIFAR-10",
     panel(
         "Setting 2",
         _line("dsgd", label="DSGD", table=8),
@@ -159,7 +158,6 @@ _TABLE_8 = Declaration(
         _line("cafga", table=8),
     ),
     columns=1,
-    small=_SMALL,
     notes=(
         "Methods without a server compute N gradients at every step, where AFGA and "
         "CAFGA compute M: ten times as many in Setting 2. A round is 𝓘 of their steps "
@@ -178,9 +176,8 @@ def _graph(algo: str, label: str, kind: str, rho: float | None = None) -> Line:
 
 
 # The methods' own topology is not named: these are runs of other tables, too.
-_FIGURE_1 = Declaration(
-    "afga-figure1",
-    "AFGA Figure 1: topologies, CIFAR-10 in Setting 2",
+_FIGURE_1 = _declared(
+    "Figure 1: topologies, CIFAR-10 in Setting 2",
     panel(
         "(a) AFGA",
         _graph("afga", "ρ = 0, complete", "complete"),
@@ -194,13 +191,11 @@ _FIGURE_1 = Declaration(
         _graph("cafga", "ρ_max = 0.766, random", "random", 0.766),
         _line("cafga", label="ρ_max = 0.873, ring"),
     ),
-    small=_SMALL,
     notes=("The paper's random graphs are not given: ours are drawn to reach its ρ.",),
 )
 
-_FIGURE_2 = Declaration(
-    "afga-figure2",
-    "AFGA Figure 2: heterogeneity, CIFAR-10 in Setting 2",
+_FIGURE_2 = _declared(
+    "Figure 2: heterogeneity, CIFAR-10 in Setting 2",
     tuple(
         Panel(
             title,
@@ -212,13 +207,11 @@ _FIGURE_2 = Declaration(
         )
         for title, algo in (("(a) AFGA", "afga"), ("(b) CAFGA", "cafga"))
     ),
-    small=_SMALL,
     quick=((0, 1), (0, 2)),
 )
 
-_FIGURE_6 = Declaration(
-    "afga-figure6",
-    "AFGA Figure 6: local steps of CAFGA, CIFAR-10 in Setting 2",
+_FIGURE_6 = _declared(
+    "Figure 6: local steps of CAFGA, CIFAR-10 in Setting 2",
     panel(
         "CAFGA",
         _line("cafga", label="𝓘 = 12", local_steps=12, smoke={"local_steps": 2}),
@@ -226,7 +219,6 @@ _FIGURE_6 = Declaration(
         _line("cafga", label="𝓘 = 48", local_steps=48, smoke={"local_steps": 8}),
     ),
     metrics=("train_loss", "test_accuracy"),
-    small=_SMALL,
     quick=((0, 0), (0, 1)),
     notes=("A round has 𝓘·M gradients, so curves with more local steps cost more.",),
 )

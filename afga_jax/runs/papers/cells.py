@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from afga_jax.algorithms import lookup
 from afga_jax.runs import grid
-from afga_jax.runs.grid import Cell, Grid
+from afga_jax.runs.grid import Cell
 from afga_jax.runs.papers.declaration import Declaration, Line
 from afga_jax.runs.record import Run
-from afga_jax.runs.settings import Resolved
+from afga_jax.runs.settings import Resolved, resolve
 from afga_jax.runs.summary import merit
 
 #: The papers average over three seeds; on a CPU one is what there is time for.
@@ -190,10 +190,8 @@ def matches(only: str, name: str) -> bool:
 
 def _cell(asked, cells: Path, accelerator: bool, name: str) -> Cell:
     # The data set is always named, so nothing stands in for one that is missing.
-    (cell,) = grid.cells(
-        Grid(asked, {}), cells, dataset=asked["dataset"], accelerator=accelerator
-    )
-    return cell._replace(values={"line": name})
+    resolved = resolve(asked, accelerator=accelerator)
+    return Cell({"line": name}, resolved, cells / grid.fingerprint(resolved.config))
 
 
 def _source(resolved: Resolved) -> str:

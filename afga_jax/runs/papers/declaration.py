@@ -102,6 +102,19 @@ class Declaration(NamedTuple):
                 yield panel, line, {**line.given, **more, "scale": scale}
 
 
+def declared(
+    paper: str, title: str, panels: tuple[Panel, ...], **more: Any
+) -> Declaration:
+    """A table or a figure of a paper, named by its number there.
+
+    >>> declared("HA-Fed", "Figure 6: CIFAR-10", ()).name
+    'hafed-figure6'
+    """
+    number, *_ = title.split(":")
+    name = f"{paper.replace('-', '')}-{number.replace(' ', '')}".lower()
+    return Declaration(name, f"{paper} {title}", panels, **more)
+
+
 class Study(NamedTuple):
     """A question of our own.
 

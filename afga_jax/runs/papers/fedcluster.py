@@ -3,7 +3,7 @@
 import functools
 from typing import Any
 
-from afga_jax.runs.papers.declaration import Declaration, Panel, line
+from afga_jax.runs.papers.declaration import Declaration, Panel, declared, line
 
 _DATA = {"cifar10": "CIFAR-10", "mnist": "MNIST"}
 _SMALL = {"model": "cnn"}
@@ -21,7 +21,9 @@ _NOTES = (_MODEL, _ROUNDS, _CYCLES)
 
 
 _line = functools.partial(line, setting="fedcluster", model="alexnet")
-_declaration = functools.partial(Declaration, metrics=("train_loss",), small=_SMALL)
+_declared = functools.partial(
+    declared, "FedCluster", metrics=("train_loss",), small=_SMALL
+)
 
 
 def _over_devices(number: int, dataset: str) -> Declaration:
@@ -36,9 +38,8 @@ def _over_devices(number: int, dataset: str) -> Declaration:
         )
         for share in (0.1, 0.4, 0.7, 0.9)
     )
-    return _declaration(
-        f"fedcluster-figure{number}",
-        f"FedCluster Figure {number}: heterogeneity of devices, {_DATA[dataset]}",
+    return _declared(
+        f"Figure {number}: heterogeneity of devices, {_DATA[dataset]}",
         panels,
         metrics=("train_loss", "test_accuracy"),
         columns=4,
@@ -71,9 +72,8 @@ def _figure_4() -> Declaration:
                 ):
                     lines.append(_line(f"{name}, ρ_device = {share}", **about, **own))
             panels.append(Panel(f"{title}, {shown}", tuple(lines)))
-    return _declaration(
-        "fedcluster-figure4",
-        "FedCluster Figure 4: local optimizers",
+    return _declared(
+        "Figure 4: local optimizers",
         tuple(panels),
         # Adam on CIFAR-10, ρ_device = 0.1.
         quick=((2, 0), (2, 1)),
@@ -98,9 +98,8 @@ def _clusters(
     return Panel(title, (run("FedAvg", "fedavg"), *lines))
 
 
-_FIGURE_5 = _declaration(
-    "fedcluster-figure5",
-    "FedCluster Figure 5: number of clusters",
+_FIGURE_5 = _declared(
+    "Figure 5: number of clusters",
     tuple(
         _clusters(
             dataset,
@@ -119,9 +118,8 @@ _FIGURE_5 = _declaration(
     notes=(*_NOTES, "Rates for 5 and 20 clusters are not given: those of 10."),
 )
 
-_FIGURE_6 = _declaration(
-    "fedcluster-figure6",
-    "FedCluster Figure 6: heterogeneity of clusters",
+_FIGURE_6 = _declared(
+    "Figure 6: heterogeneity of clusters",
     tuple(
         _clusters(
             dataset,
@@ -140,9 +138,6 @@ _FIGURE_6 = _declaration(
 )
 
 DECLARATIONS = (
-    _over_devices(2, "cifar10"),
-    _over_devices(3, "mnist"),
-    _figure_4(),
-    _FIGURE_5,
-    _FIGURE_6,
+    *(_over_devices(2, "cifar10"), _over_devices(3, "mnist"), _figure_4()),
+    *(_FIGURE_5, _FIGURE_6),
 )

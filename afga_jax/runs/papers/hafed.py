@@ -4,7 +4,14 @@ import functools
 from typing import Any
 
 from afga_jax.runs import published
-from afga_jax.runs.papers.declaration import Declaration, Line, Panel, line, panel
+from afga_jax.runs.papers.declaration import (
+    Declaration,
+    Line,
+    Panel,
+    declared,
+    line,
+    panel,
+)
 
 _MODELS = {"resnet18": "ResNet-18", "convmixer": "ConvMixer-256-8", "cnn": "CNN"}
 _DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "fashion_mnist": "F-MNIST"}
@@ -15,7 +22,8 @@ _FOUR_TIMES = (
 )
 _ERROR = "The paper's ± is the standard error over 3 seeds, ours the deviation."
 
-_curves = functools.partial(Declaration, metrics=("train_loss", "test_accuracy"))
+_declared = functools.partial(declared, "HA-Fed")
+_curves = functools.partial(_declared, metrics=("train_loss", "test_accuracy"))
 
 
 def _line(
@@ -31,7 +39,7 @@ def _line(
     return line(label, algo, dataset, "hafed", model, number, **more)
 
 
-def _pairs(name: str, title: str, cases: dict[str, tuple[str, str]]) -> Declaration:
+def _pairs(title: str, cases: dict[str, tuple[str, str]]) -> Declaration:
     """FedAMSGrad and HA-Fed with two models on each of some data sets."""
     panels = tuple(
         Panel(
@@ -44,7 +52,7 @@ def _pairs(name: str, title: str, cases: dict[str, tuple[str, str]]) -> Declarat
         for dataset, names in cases.items()
         for model in names
     )
-    return _curves(name, title, panels, columns=4, notes=(_FOUR_TIMES, _ERROR))
+    return _curves(title, panels, columns=4, notes=(_FOUR_TIMES, _ERROR))
 
 
 def _figure_2() -> Declaration:
@@ -66,8 +74,7 @@ def _figure_2() -> Declaration:
         vary("ρ_max = 0.805, ring"),
     )
     return _curves(
-        "hafed-figure2",
-        "HA-Fed Figure 2: participation and topology, CIFAR-100, ConvMixer-256-8",
+        "Figure 2: participation and topology, CIFAR-100, ConvMixer-256-8",
         (Panel("(a) participation", shares), Panel("(b) topology", graphs)),
         columns=4,
         # p = 1/8 needs clusters of eight.
@@ -95,8 +102,7 @@ def _figure_3() -> Declaration:
         for steps in (24, 48, 96)
     )
     return _curves(
-        "hafed-figure3",
-        "HA-Fed Figure 3: local steps, CIFAR-100, ConvMixer-256-8",
+        "Figure 3: local steps, CIFAR-100, ConvMixer-256-8",
         panel("HA-Fed", *lines),
         quick=((0, 0), (0, 1)),
         notes=(
@@ -121,9 +127,8 @@ def _figure_4() -> Declaration:
             for n in (2, 10)
         )
         panels.append(Panel(title, lines))
-    return Declaration(
-        "hafed-figure4",
-        "HA-Fed Figure 4: the dilemma of local steps, two Gaussians",
+    return _declared(
+        "Figure 4: the dilemma of local steps, two Gaussians",
         tuple(panels),
         metrics=("f_local", "f_global"),
         columns=4,
@@ -140,35 +145,21 @@ def _figure_4() -> Declaration:
 
 DECLARATIONS = (
     _pairs(
-        "hafed-table1",
-        "HA-Fed Table 1: accuracy on three data sets",
+        "Table 1: accuracy on three data sets",
         {
             "cifar10": ("resnet18", "convmixer"),
             "cifar100": ("resnet18", "convmixer"),
             "fashion_mnist": ("cnn", "convmixer"),
         },
     ),
-    _pairs(
-        "hafed-figure1",
-        "HA-Fed Figure 1: CIFAR-100",
-        {"cifar100": ("resnet18", "convmixer")},
-    ),
+    _pairs("Figure 1: CIFAR-100", {"cifar100": ("resnet18", "convmixer")}),
     _figure_2(),
     _figure_3(),
     _figure_4(),
-    _pairs(
-        "hafed-figure5",
-        "HA-Fed Figure 5: Fashion-MNIST",
-        {"fashion_mnist": ("cnn", "convmixer")},
-    ),
-    _pairs(
-        "hafed-figure6",
-        "HA-Fed Figure 6: CIFAR-10",
-        {"cifar10": ("resnet18", "convmixer")},
-    ),
+    _pairs("Figure 5: Fashion-MNIST", {"fashion_mnist": ("cnn", "convmixer")}),
+    _pairs("Figure 6: CIFAR-10", {"cifar10": ("resnet18", "convmixer")}),
     _curves(
-        "hafed-figure7",
-        "HA-Fed Figure 7: other federated methods, CIFAR-10, ConvMixer-256-8",
+        "Figure 7: other federated methods, CIFAR-10, ConvMixer-256-8",
         panel(
             "CIFAR-10",
             _line("fedavg", "FedAvg"),
@@ -185,8 +176,7 @@ DECLARATIONS = (
         ),
     ),
     _curves(
-        "hafed-figure8",
-        "HA-Fed Figure 8: decentralised AMSGrad, CIFAR-10, ConvMixer-256-8",
+        "Figure 8: decentralised AMSGrad, CIFAR-10, ConvMixer-256-8",
         panel(
             "CIFAR-10",
             _line("fedamsgrad", "FedAMSGrad"),
@@ -201,8 +191,7 @@ DECLARATIONS = (
         ),
     ),
     _curves(
-        "hafed-figure9",
-        "HA-Fed Figure 9: clients that are active now and then, CIFAR-10",
+        "Figure 9: clients that are active now and then, CIFAR-10",
         panel(
             "HA-Fed",
             _line("hafed_partial", "p_c = 1, mixing every step"),

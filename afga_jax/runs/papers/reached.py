@@ -88,8 +88,7 @@ def reached(name: str, clusters: int, rounds: int) -> Reached:
     effective = [w.sum() ** 2 / (w**2).sum() / len(w) for w in by_round if w.any()]
     rho = None if name == "none" else algorithm.recipe.mixing.spectral_gap()
     sent, every = spent["gossip_messages"], np.concatenate(by_round)
-    mean = float(np.mean(effective))
-    return Reached(name, clusters, rho, sent, rounds, every, mean)
+    return Reached(name, clusters, rho, sent, rounds, every, float(np.mean(effective)))
 
 
 def cases(scale: str) -> list[tuple[str, int]]:
