@@ -48,17 +48,11 @@ def operations(config: Config) -> float:
     return config.num_seeds * each * (flops.PASSES * samples + evaluated)
 
 
-def hours(total: float, *, accelerator: bool) -> float:
-    """Hours of one GPU, or of this machine's CPU."""
-    rate = GPU_RATE if accelerator else CORE_RATE * (os.cpu_count() or 1)
-    return total / rate / 3600
-
-
 def sentence(total: float, *, accelerator: bool) -> str:
-    """The estimate with what it assumes."""
-    spent = hours(total, accelerator=accelerator)
-    shown = f"{spent:,.1f}" if spent >= 1 else f"{spent:.2g}"
+    """The estimate with what it assumes: hours of one GPU, or of this machine's CPU."""
     cores = os.cpu_count() or 1
+    spent = total / (GPU_RATE if accelerator else CORE_RATE * cores) / 3600
+    shown = f"{spent:,.1f}" if spent >= 1 else f"{spent:.2g}"
     assumed = f"{CORE_RATE / 1e9:g} GFLOP/s on each of {cores} cores"
     if accelerator:
         assumed = (

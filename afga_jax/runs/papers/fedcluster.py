@@ -98,46 +98,43 @@ def _clusters(
     return Panel(title, (run("FedAvg", "fedavg"), *lines))
 
 
-_FIGURE_5 = _declared(
-    "Figure 5: number of clusters",
-    tuple(
-        _clusters(
-            dataset,
-            f"{shown}, ρ_device = {share}",
-            share,
-            "FedCluster, {} clusters",
-            "num_clusters",
-            (5, 10, 20),
-            smoke={"num_clusters": 4},
-        )
-        for dataset, shown in _DATA.items()
-        for share in (0.1, 0.5)
-    ),
-    # 10 % of one of 20 clusters must be a client.
-    small={**_SMALL, "num_clients": 200},
-    notes=(*_NOTES, "Rates for 5 and 20 clusters are not given: those of 10."),
-)
-
-_FIGURE_6 = _declared(
-    "Figure 6: heterogeneity of clusters",
-    tuple(
-        _clusters(
-            dataset,
-            shown,
-            0.5,
-            "FedCluster, ρ_cluster = {}",
-            "rho_cluster",
-            (0.1, 0.5, 0.9),
-            clustering="major_class",
-            smoke={"num_clients": 20, "num_clusters": 10},
-        )
-        for dataset, shown in _DATA.items()
-    ),
-    quick=((0, 1), (0, 3)),
-    notes=_NOTES,
-)
-
 DECLARATIONS = (
     *(_over_devices(2, "cifar10"), _over_devices(3, "mnist"), _figure_4()),
-    *(_FIGURE_5, _FIGURE_6),
+    _declared(
+        "Figure 5: number of clusters",
+        tuple(
+            _clusters(
+                dataset,
+                f"{shown}, ρ_device = {share}",
+                share,
+                "FedCluster, {} clusters",
+                "num_clusters",
+                (5, 10, 20),
+                smoke={"num_clusters": 4},
+            )
+            for dataset, shown in _DATA.items()
+            for share in (0.1, 0.5)
+        ),
+        # 10 % of one of 20 clusters must be a client.
+        small={**_SMALL, "num_clients": 200},
+        notes=(*_NOTES, "Rates for 5 and 20 clusters are not given: those of 10."),
+    ),
+    _declared(
+        "Figure 6: heterogeneity of clusters",
+        tuple(
+            _clusters(
+                dataset,
+                shown,
+                0.5,
+                "FedCluster, ρ_cluster = {}",
+                "rho_cluster",
+                (0.1, 0.5, 0.9),
+                clustering="major_class",
+                smoke={"num_clients": 20, "num_clusters": 10},
+            )
+            for dataset, shown in _DATA.items()
+        ),
+        quick=((0, 1), (0, 3)),
+        notes=_NOTES,
+    ),
 )

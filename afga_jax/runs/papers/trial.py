@@ -94,22 +94,22 @@ def cells(scale: str) -> list[tuple[str, Config]]:
     return [*runs, ("ρ", _config("fedamsgrad", _BASE, scale))]
 
 
-class Bench:
-    """Measures runs; those that differ in rates and rounds only share a program.
+def measure(scale: str, out: Path, kept: Path) -> list[Point]:
+    """All measurements; those that were made before are read.
+
+    Runs that differ in rates and rounds only share a program.
 
     Args:
+      scale: The size, which decides the number of seeds.
+      out: Not used: there is nothing else to write.
       kept: The folder of measurements, by configuration, as runs are.
     """
-
-    def __init__(self, kept: Path):
-        self._kept = kept
-        self._programs: dict[str, Callable[..., jax.Array]] = {}
-
-    def point(self, axis: str, config: Config) -> Point:
-        """Measured, or read if it was measured before."""
-        path = self._kept / fingerprint(config) / "gradient.json"
+    del out
+    points, programs = [], dict[str, Callable[..., jax.Array]]()
+    for axis, config in cells(scale):
+        path = kept / fingerprint(config) / "gradient.json"
         if not path.exists():
-            write_json(path, self._measured(config))
+            write_json(path, _measured(config, programs))
         content = json.loads(path.read_text())
         along = {"R": config.rounds, "𝓘": config.local_steps, "M": config.active}
         x = {**along, "ρ": content["rho"]}[axis]
@@ -117,23 +117,9 @@ class Bench:
         if content["theory"]:
             holds = all(condition["holds"] for condition in content["theory"].values())
         about = (axis, config.algo, config.rounds, None if x is None else float(x))
-        return Point(*about, np.array(content["squares"]), config.topology, holds)
-
-    def _measured(self, config: Config) -> dict[str, Any]:
-        # The facts depend on the number of rounds; what is compiled does not.
-        name = fingerprint(config, but_for=("local_lr", "server_lr", "rounds"))
-        experiment = from_config(config)
-        program = self._programs.setdefault(name, _program(experiment))
-        keys = jax.vmap(jax.random.key)(jnp.arange(config.num_seeds))
-        numbers = {name: getattr(config, name) for name in RATES}
-        data = (experiment.clients, experiment.test)
-        squares = program(keys, numbers, config.rounds, *data)
-        return {
-            "config": config.to_dict(),
-            "squares": squares.tolist(),
-            "rho": experiment.facts["rho"] if config.algo == "afga" else None,
-            "theory": experiment.facts["theory"],
-        }
+        squares = np.array(content["squares"])
+        points.append(Point(*about, squares, config.topology, holds))
+    return points
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> float:
@@ -145,11 +131,21 @@ def slope(x: Sequence[float], y: Sequence[float]) -> float:
     return float(np.polyfit(np.log(x), np.log(y), 1)[0])
 
 
-def measure(scale: str, out: Path, kept: Path) -> list[Point]:
-    """All measurements; those that were made before are read."""
-    del out
-    bench = Bench(kept)
-    return [bench.point(axis, config) for axis, config in cells(scale)]
+def _measured(config: Config, programs: dict[str, Callable]) -> dict[str, Any]:
+    # The facts depend on the number of rounds; what is compiled does not.
+    name = fingerprint(config, but_for=("local_lr", "server_lr", "rounds"))
+    experiment = from_config(config)
+    program = programs.setdefault(name, _program(experiment))
+    keys = jax.vmap(jax.random.key)(jnp.arange(config.num_seeds))
+    numbers = {name: getattr(config, name) for name in RATES}
+    data = (experiment.clients, experiment.test)
+    squares = program(keys, numbers, config.rounds, *data)
+    return {
+        "config": config.to_dict(),
+        "squares": squares.tolist(),
+        "rho": experiment.facts["rho"] if config.algo == "afga" else None,
+        "theory": experiment.facts["theory"],
+    }
 
 
 def _program(experiment: Experiment) -> Callable[..., jax.Array]:
