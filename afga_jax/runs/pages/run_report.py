@@ -22,15 +22,8 @@ from afga_jax.runs.pages.explorer import MOST_CLIENTS
 from afga_jax.runs.pages.labels import label_counts
 from afga_jax.runs.pages.page import Page, fill
 from afga_jax.runs.record import Run
-from afga_jax.runs.report import break_even, cautions, figures, prices, tables
+from afga_jax.runs.report import break_even, cautions, figures, prices, results, tables
 from afga_jax.runs.report.prices import KINDS, Prices
-from afga_jax.runs.report.results import (
-    RunResult,
-    evaluated_rounds,
-    mean_and_deviation,
-    results,
-    values,
-)
 from afga_jax.training.client_metrics import ClientMetrics
 from afga_jax.typing import ClientData
 
@@ -174,18 +167,18 @@ def view(
 ) -> ReportView:
     """What `report` shows, as plain values."""
     for run in runs:
-        if not len(evaluated_rounds(run)):
+        if not len(results.evaluated_rounds(run)):
             raise ValueError(
                 f"{run.folder} has no evaluated round yet, so there is nothing to "
                 "show: wait for its first evaluation, or resume it."
             )
-    outcomes = results(runs)
+    outcomes = results.results(runs)
     names = [outcome.label for outcome in outcomes]
     columns, notes = tables.cells(runs, outcomes)
     metrics = {
         name: label
         for name, label in _METRICS.items()
-        if any(np.isfinite(values(run, name)).any() for run in runs)
+        if any(np.isfinite(results.values(run, name)).any() for run in runs)
     }
     axes = {axis.metric: axis.label for axis in figures.AXES}
     return ReportView(
@@ -241,7 +234,7 @@ class Live:
 
     def end(self, run: Run) -> None:
         """Writes the run as it ended or was stopped: the page waits for no more."""
-        if run.folder is None or not len(evaluated_rounds(run)):
+        if run.folder is None or not len(results.evaluated_rounds(run)):
             return
         report([run], partitions=self._partitions).save(run.folder / FILE)
 
@@ -272,15 +265,18 @@ def command_line(config: Config) -> str:
 
 
 def _run(
-    run: Run, outcome: RunResult, axes: Iterable[str], metrics: Iterable[str]
+    run: Run, outcome: results.RunResult, axes: Iterable[str], metrics: Iterable[str]
 ) -> RunView:
-    rounds = evaluated_rounds(run)
+    rounds = results.evaluated_rounds(run)
     places = np.linspace(0, len(rounds) - 1, min(len(rounds), _MOST_POINTS))
     kept = np.unique(places.round().astype(int))
-    pairs = {name: mean_and_deviation(values(run, name)[:, kept]) for name in metrics}
+    pairs = {
+        name: results.mean_and_deviation(results.values(run, name)[:, kept])
+        for name in metrics
+    }
     mean = {name: pair[0].tolist() for name, pair in pairs.items()}
     deviation = {name: pair[1].tolist() for name, pair in pairs.items()}
-    x = {n: values(run, n).mean(0)[kept].tolist() for n in axes if n != "round"}
+    x = {n: results.values(run, n).mean(0)[kept].tolist() for n in axes if n != "round"}
     paper = outcome.paper if outcome.as_in_paper else None
     return RunView(
         name=outcome.label,
@@ -297,7 +293,7 @@ def _run(
     )
 
 
-def _status(run: Run, outcome: RunResult) -> str:
+def _status(run: Run, outcome: results.RunResult) -> str:
     if outcome.diverged_at is not None:
         return f"diverged in round {outcome.diverged_at}"
     if outcome.finished:
@@ -389,7 +385,7 @@ def _clients(run: Run, name: str) -> dict[str, Any] | None:
     }
 
 
-def _ledger(outcomes: Sequence[RunResult]) -> list[list[str]]:
+def _ledger(outcomes: Sequence[results.RunResult]) -> list[list[str]]:
     digits = {name: 2 if name == "hours" else 0 for name in _TOTALS}
     rows = [["run", "rounds", *_TOTALS.values()]]
     for outcome in outcomes:

@@ -9,14 +9,7 @@ import numpy as np
 from afga_jax.runs.papers.cells import RATES, Entry
 from afga_jax.runs.papers.declaration import Declaration
 from afga_jax.runs.record import Run
-from afga_jax.runs.report import figures, tables
-from afga_jax.runs.report.results import (
-    RunResult,
-    evaluated_rounds,
-    mean_and_deviation,
-    results,
-    values,
-)
+from afga_jax.runs.report import figures, results, tables
 
 # Metrics that become columns.
 _LOSSES = {"train_loss": "train loss", "f_local": "f_local", "f_global": "f_global"}
@@ -50,7 +43,7 @@ def markdown(pairs: Sequence[Pair], metrics: Sequence[str]) -> str:
 
 def rows(pairs: Sequence[Pair]) -> str:
     """CSV: a line for each run, numbers in full, accuracies in percent."""
-    outcomes = results([run for _, run in pairs])
+    outcomes = results.results([run for _, run in pairs])
     return tables.csv_lines(
         [_row(*pair, result) for pair, result in zip(pairs, outcomes, strict=True)]
     )
@@ -58,7 +51,7 @@ def rows(pairs: Sequence[Pair]) -> str:
 
 def gradients_per_round(run: Run) -> float:
     """The mean over rounds and seeds; NaN: no round was evaluated."""
-    (result,) = results([run])
+    (result,) = results.results([run])
     return result.totals["gradients"] / result.rounds if result.rounds else float("nan")
 
 
@@ -94,7 +87,7 @@ def draw(declaration: Declaration, pairs: Sequence[Pair], path: Path) -> None:
 
 
 def _panel(pairs: Sequence[Pair], metrics: Sequence[str], sources: list[str]) -> str:
-    outcomes = results([run for _, run in pairs])
+    outcomes = results.results([run for _, run in pairs])
     labels = [entry.line.label for entry, _ in pairs]
     columns = {"": list(map(tables.with_divergence, labels, outcomes))}
     papers = [entry.line.published for entry, _ in pairs]
@@ -157,12 +150,12 @@ def _notes(pairs: Sequence[Pair]) -> list[str]:
 
 def _last(run: Run, name: str) -> np.ndarray:
     """Each seed's last value."""
-    table = values(run, name)
+    table = results.values(run, name)
     return table[:, -1] if table.shape[1] else np.full(len(table), np.nan)
 
 
-def _row(entry: Entry, run: Run, result: RunResult) -> dict[str, object]:
-    accuracy, deviation = map(float, mean_and_deviation(result.accuracy))
+def _row(entry: Entry, run: Run, result: results.RunResult) -> dict[str, object]:
+    accuracy, deviation = map(float, results.mean_and_deviation(result.accuracy))
     number = entry.line.published
     return {
         "panel": entry.panel,
@@ -218,7 +211,7 @@ def _curve(
     panel: "figures.Axes", entry: Entry, run: Run, metric: str, number: int
 ) -> None:
     scale = 100 if metric == "test_accuracy" else 1
-    x, sample = evaluated_rounds(run), scale * values(run, metric)
+    x, sample = results.evaluated_rounds(run), scale * results.values(run, metric)
     label = entry.line.label.replace("𝓘", r"$\mathcal{I}$")  # fonts lack the letter
     if not figures.curve(panel, x, sample, number, label):
         return

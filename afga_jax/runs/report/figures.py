@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from afga_jax.runs.record import Run
-from afga_jax.runs.report.results import (
-    STAND_IN,
-    RunResult,
-    evaluated_rounds,
-    mean_and_deviation,
-    results,
-    stands_in,
-    values,
-)
+from afga_jax.runs.report import results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,14 +53,14 @@ def comparison(runs: Sequence[Run], path: str | Path) -> None:
     """
     figure = blank(10, 7.5)
     panels = figure.subplots(2, 2, sharey=True).flat
-    outcomes = results(runs)
+    outcomes = results.results(runs)
     metric, scale, label = _quality(runs)
     for panel, axis in zip(panels, AXES, strict=True):
         spans = []
         for number, run in enumerate(runs):
             x = _along(run, axis.metric)
             if len(x) and np.isfinite(x).all() and x[-1] > 0:
-                y = scale * values(run, metric)
+                y = scale * results.values(run, metric)
                 curve(panel, x, y, number, outcomes[number].label)
                 _paper(panel, outcomes[number], number)
                 spans.append(x[-1])
@@ -89,9 +81,9 @@ def curves(run: Run, path: str | Path) -> None:
     """
     figure = blank(10, 7)
     first, second, third, fourth = figure.subplots(2, 2).flat
-    rounds = evaluated_rounds(run).astype(float)
+    rounds = results.evaluated_rounds(run).astype(float)
     metric, scale, label = _quality([run])
-    quality = scale * values(run, metric)
+    quality = scale * results.values(run, metric)
     curve(first, rounds, quality, 0, label)
     target = run.config.get("target")
     if target is not None and metric == "test_accuracy":
@@ -102,10 +94,10 @@ def curves(run: Run, path: str | Path) -> None:
         first.annotate(f"target {100 * target:g} %", where, **near, **look)
     for number, name in enumerate(("train_loss", "test_loss")):
         title = name.replace("_", " ")
-        curve(second, rounds, values(run, name), number, title)
+        curve(second, rounds, results.values(run, name), number, title)
     moves = {"delta_norm": "‖Δ‖", "spread": "spread of the uploads, mean ‖Δᵢ − Δ‖²"}
     for number, (name, text) in enumerate(moves.items()):
-        curve(third, rounds, values(run, name), number, text, geometric=True)
+        curve(third, rounds, results.values(run, name), number, text, geometric=True)
     shown = {first: label, second: "loss", third: "change of the model"}
     for panel, up in shown.items():
         _decorate(panel, AXES[0], [], up)
@@ -157,7 +149,7 @@ def curve(
     """
     if geometric:
         sample = np.log(np.where(sample > 0, sample, np.nan))
-    mean, deviation = mean_and_deviation(sample)
+    mean, deviation = results.mean_and_deviation(sample)
     lines = (mean, mean - deviation, mean + deviation)
     mean, low, high = map(np.exp, lines) if geometric else lines
     known = np.isfinite(mean).sum()
@@ -227,7 +219,7 @@ def shared(runs: Sequence[Run]) -> str:
 
 def _quality(runs: Sequence[Run]) -> tuple[str, float, str]:
     """What the y axis shows: accuracy, or the loss for tasks without one."""
-    if any(np.isfinite(values(run, "test_accuracy")).any() for run in runs):
+    if any(np.isfinite(results.values(run, "test_accuracy")).any() for run in runs):
         return "test_accuracy", 100.0, "test accuracy, %"
     return "test_loss", 1.0, "test loss"
 
@@ -235,8 +227,8 @@ def _quality(runs: Sequence[Run]) -> tuple[str, float, str]:
 def _along(run: Run, metric: str) -> np.ndarray:
     """The x values: rounds, or the mean over seeds of what was spent."""
     if metric == "round":
-        return evaluated_rounds(run).astype(float)
-    return mean_and_deviation(values(run, metric))[0]
+        return results.evaluated_rounds(run).astype(float)
+    return results.mean_and_deviation(results.values(run, metric))[0]
 
 
 def _decorate(panel: "Axes", axis: _Axis, spans: list[float], up: str = "") -> None:
@@ -252,7 +244,7 @@ def _decorate(panel: "Axes", axis: _Axis, spans: list[float], up: str = "") -> N
         panel.xaxis.set_major_formatter(EngFormatter(unit=axis.unit))
 
 
-def _paper(panel: "Axes", result: RunResult, number: int) -> None:
+def _paper(panel: "Axes", result: results.RunResult, number: int) -> None:
     if result.paper is not None and result.as_in_paper:
         label = f"{result.label}, paper's final"
         panel.axhline(
@@ -270,8 +262,8 @@ def _at_a_time(config: Mapping[str, Any]) -> str | None:
 
 
 def _title(figure: "Figure", runs: Sequence[Run]) -> None:
-    stand_in = any(stands_in(run) for run in runs)
-    text = shared(runs) + (f"\n{STAND_IN}" if stand_in else "")
+    stand_in = any(results.stands_in(run) for run in runs)
+    text = shared(runs) + (f"\n{results.STAND_IN}" if stand_in else "")
     figure.suptitle(text, color="#B00020" if stand_in else "black", fontsize=12)
 
 
