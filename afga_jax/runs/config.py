@@ -411,7 +411,10 @@ def fields(group: str | None = None) -> tuple[Field, ...]:
     >>> [field.name for field in fields("topology")][:2]
     ['topology', 'topology_rho']
     """
-    known = (*_fixed().values(), *_own_fields())
+    known = list(_fixed().values())
+    for name, own in own_options().items():  # those that a flag can set
+        if own.metadata["kind"] is not None and name not in _fixed():
+            known.append(described_own(name, own))
     return tuple(field for field in known if group in (None, field.group))
 
 
@@ -441,12 +444,3 @@ def _fixed() -> dict[str, Field]:
     """The fields of every run, whatever algorithms there are."""
     settings = [field for field in dataclasses.fields(Config) if field.metadata]
     return {field.name: described(field) for field in settings}
-
-
-def _own_fields() -> list[Field]:
-    """Fields of the algorithms' own options, those that a flag can set."""
-    return [
-        described_own(name, known)
-        for name, known in own_options().items()
-        if known.metadata["kind"] is not None and name not in _fixed()
-    ]

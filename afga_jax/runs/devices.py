@@ -1,5 +1,6 @@
 """How a run is computed: its devices, its engine, and whether its memory is there."""
 
+import contextlib
 import dataclasses
 import math
 import os
@@ -77,10 +78,10 @@ def use(count: int | None = None) -> None:
     flags = os.environ.get("XLA_FLAGS", "")
     if "host_platform_device_count" in flags or "JAX_NUM_CPU_DEVICES" in os.environ:
         return
-    try:
-        jax.config.update("jax_num_cpu_devices", count or _cores())
-    except RuntimeError:
-        return
+    known = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
+    with contextlib.suppress(RuntimeError):
+        jax.config.update("jax_num_cpu_devices", count or cores)
 
 
 def execution_of(
@@ -155,9 +156,3 @@ def _announce_planning(training: Training, note: Callable[[str], None]) -> None:
             f"take {seconds / 60:,.0f} min: take fewer local_steps, or engine=dense, "
             "which plans none."
         )
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

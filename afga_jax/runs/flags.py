@@ -46,15 +46,14 @@ def define(known: Sequence[Field] | None = None) -> flags.FlagValues:
     """Flags, all of them unset, for some fields; None: for those of `Config`."""
     values = flags.FlagValues()
     for field in fields() if known is None else known:
-        flag: flags.Flag
-        if field.kind is bool:
-            flag = flags.BooleanFlag(field.name, None, _text(field))
-        else:
-            parser, csv = _KINDS[field.kind][0](), field.kind is tuple
-            serializer = (
-                flags.CsvListSerializer(",") if csv else flags.ArgumentSerializer()
-            )
-            flag = flags.Flag(parser, serializer, field.name, None, _text(field))
+        flag: flags.Flag = flags.Flag(
+            parser=_KINDS[field.kind][0](),
+            serializer=None,  # they are never written
+            name=field.name,
+            default=None,
+            help_string=_text(field),
+            boolean=field.kind is bool,
+        )
         flags.DEFINE_flag(flag, values, module_name=field.group)
     return values
 

@@ -11,13 +11,12 @@ import zlib
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 
 from afga_jax import data
 from afga_jax.algorithms import ALGORITHMS, FederatedAlgorithm, build
 from afga_jax.runs.config import Config
 from afga_jax.runs.experiment.choices import options_of
-from afga_jax.runs.experiment.parts import config_of
+from afga_jax.runs.experiment.parts import config_of, content
 from afga_jax.runs.experiment.theory import conditions
 from afga_jax.runs.experiment.workload import Workload, make_workload, model_of
 from afga_jax.training import privacy
@@ -120,11 +119,8 @@ def checksum(clients: ClientData, test: Batch) -> int:
     """Checksum of all arrays that the clients hold and the model is judged by."""
     total = 0
     for leaf in jax.tree.leaves((clients, test)):
-        if jax.dtypes.issubdtype(getattr(leaf, "dtype", float), jax.dtypes.extended):
-            leaf = jax.random.key_data(leaf)
-        array = np.ascontiguousarray(leaf)
-        total = zlib.crc32(f"{array.dtype}{array.shape}".encode(), total)
-        total = zlib.crc32(array.reshape(-1).view(np.uint8), total)
+        for part in content(leaf):
+            total = zlib.crc32(part, total)
     return total
 
 

@@ -85,7 +85,12 @@ def model_of(config: Config, num_classes: int) -> nn.Module:
     # These models have one such size, others a list.
     name = {"alexnet": "features", "lstm": "hidden"}.get(config.model)
     if name in sizes:
-        sizes[name] = _only(name, sizes[name], config.model)
+        if len(sizes[name]) != 1:
+            raise ValueError(
+                f"{name} = {','.join(map(str, sizes[name]))}, but {config.model} has "
+                "one: give one number."
+            )
+        sizes[name] = sizes[name][0]
     return models.create(config.model, num_classes, **sizes)
 
 
@@ -248,15 +253,6 @@ def _given(config: Config, names: Iterable[str]) -> dict[str, Any]:
     """The fields of these names that are set."""
     values = {name: getattr(config, name, None) for name in names}
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _only(name: str, values: tuple[int, ...], model: str) -> int:
-    if len(values) != 1:
-        raise ValueError(
-            f"{name} = {','.join(map(str, values))}, but {model} has one: give one "
-            "number."
-        )
-    return values[0]
 
 
 def _inputs(shape: Any, dtype: Any, classes: int | None) -> dict[str, Any]:

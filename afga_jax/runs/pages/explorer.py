@@ -168,7 +168,13 @@ def look(
     """What `explore` shows, as plain values."""
     recipe = algorithm.recipe
     num_clients = recipe.clustering.num_clients
-    _check_size(algorithm)
+    entries = recipe.mixing.matrix_entries(num_clients)
+    if entries > _MOST_ENTRIES:
+        raise ValueError(
+            f"num_clients = {num_clients:,}, but the explorer looks at W, which has "
+            f"{entries:,} numbers here, and at most {_MOST_ENTRIES:,} are looked at: "
+            "take fewer clients, or more clusters."
+        )
     if data is None and recipe.weighting == "size":
         raise ValueError(
             "data = None, but uploads are weighted by the size of the clients' data: "
@@ -385,18 +391,6 @@ def _shown(plan: Plan, cycles: list[_Matrices], num_clients: int) -> np.ndarray:
                 queue += first.ids[near.indices[row]].tolist()
             chosen[client] = None
     return np.sort(np.array(list(chosen)))
-
-
-def _check_size(algorithm: FederatedAlgorithm) -> None:
-    """Refuses matrices that would not fit."""
-    number = algorithm.recipe.clustering.num_clients
-    entries = algorithm.recipe.mixing.matrix_entries(number)
-    if entries > _MOST_ENTRIES:
-        raise ValueError(
-            f"num_clients = {number:,}, but the explorer looks at W, which has "
-            f"{entries:,} numbers here, and at most {_MOST_ENTRIES:,} are looked at: "
-            "take fewer clients, or more clusters."
-        )
 
 
 def _facts(algorithm: FederatedAlgorithm, plan: Plan) -> list[tuple[str, Any]]:
