@@ -434,6 +434,4 @@ def _plain(value: Any) -> Any:
     """A Python number; what is not finite has no place in JSON and is None."""
     if hasattr(value, "item"):
         value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+    return None if isinstance(value, float) and not math.isfinite(value) else value

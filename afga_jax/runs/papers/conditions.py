@@ -253,7 +253,7 @@ _FAILURES = Conditions(
     ),
 )
 
-_LIARS = (0.0, 0.1, 0.2, 0.3)
+_liars = functools.partial(Panel, field="liars", values=(0.0, 0.1, 0.2, 0.3))
 _FLIP = {"attack": "sign_flip", "attack_scale": 3.0}
 _LYING = Conditions(
     "conditions-liars",
@@ -264,16 +264,9 @@ _LYING = Conditions(
         **{"rounds": 60, "eval_every": 3, "checkpoint_every": 60},
     },
     (
-        Panel(
-            "liars, mean at the server",
-            "liars",
-            _LIARS,
-            given={**_FLIP, "aggregator": "mean"},
-        ),
-        Panel(
+        _liars("liars, mean at the server", given={**_FLIP, "aggregator": "mean"}),
+        _liars(
             "liars, median at the server",
-            "liars",
-            _LIARS,
             given={**_FLIP, "aggregator": "median"},
             off={"aggregator": "median"},
         ),
@@ -281,22 +274,20 @@ _LYING = Conditions(
     (f"{FINAL} Rates were not tuned again for any share.",),
 )
 
-_RATIOS = (None, 0.25, 0.05, 0.01)
-_TOP_K = {"compress_uploads": "top_k", "compress_gossip": "top_k"}
+_compressed = functools.partial(
+    Panel,
+    field="compress_ratio",
+    values=(None, 0.25, 0.05, 0.01),
+    given={"compress_uploads": "top_k", "compress_gossip": "top_k"},
+)
 _BITS = Conditions(
     "conditions-bits",
     "Accuracy against what is sent, uploads and gossip compressed, digits",
     "digits, 40 clients, 4 upload, 80 rounds, 3 seeds; top-k of all, 25, 5 and 1 %",
     _DEMO,
     (
-        Panel("uploads", "compress_ratio", _RATIOS, given=_TOP_K, along=_uploads),
-        Panel(
-            "uploads and gossip",
-            "compress_ratio",
-            _RATIOS,
-            given=_TOP_K,
-            along=_all_sent,
-        ),
+        _compressed("uploads", along=_uploads),
+        _compressed("uploads and gossip", along=_all_sent),
     ),
     (
         f"{FINAL} Rates were not tuned again for any compressor.",
