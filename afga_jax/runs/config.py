@@ -325,7 +325,16 @@ class Config:
             value = checked(field, values.get(field.name, field.default), parts is None)
             if value is not None or field.name in _fixed():
                 object.__setattr__(self, field.name, value)
-        self._leave_out_foreign_options()
+        kept = self.own_options()
+        for name in kept:
+            if name in _fixed():
+                raise ValueError(
+                    f"algo = {self.algo!r} has an option {name!r} of its own, but a "
+                    "run has a setting of that name: rename the option."
+                )
+        # What belongs to other algorithms changes no number.
+        for name in set(vars(self)) - {*_fixed(), "parts", *kept}:
+            object.__delattr__(self, name)
         if self.active is not None and self.participation is not None:
             raise ValueError(
                 f"active = {self.active} and participation = {self.participation}, but "
@@ -391,18 +400,6 @@ class Config:
             return []
         given = {name: value for name, value in vars(self).items() if value is not None}
         return list(lookup(self.algo).own_options(given))
-
-    def _leave_out_foreign_options(self) -> None:
-        """What belongs to other algorithms changes no number."""
-        kept = self.own_options()
-        for name in kept:
-            if name in _fixed():
-                raise ValueError(
-                    f"algo = {self.algo!r} has an option {name!r} of its own, but a "
-                    "run has a setting of that name: rename the option."
-                )
-        for name in set(vars(self)) - {*_fixed(), "parts", *kept}:
-            object.__delattr__(self, name)
 
 
 def fields(group: str | None = None) -> tuple[Field, ...]:

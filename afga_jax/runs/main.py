@@ -83,8 +83,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in _HELP:
+        width = max(map(len, COMMANDS))
+        lines = [f"  {name:{width}}  {about}" for name, (about, *_) in COMMANDS.items()]
+        usage = (
+            "usage: afga COMMAND [--flag=value ...]; each COMMAND has its own --help"
+        )
         with unread():
-            print(_listing())
+            print("\n".join([usage, "", *lines]))
         sys.exit(0)
     name, *rest = words
     if name not in COMMANDS:
@@ -132,10 +137,3 @@ def unread() -> Iterator[None]:
         # Python would try again, and complain, when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(_UNREAD)
-
-
-def _listing() -> str:
-    width = max(map(len, COMMANDS))
-    lines = [f"  {name:{width}}  {about}" for name, (about, *_) in COMMANDS.items()]
-    usage = "usage: afga COMMAND [--flag=value ...]; each COMMAND has its own --help"
-    return "\n".join([usage, "", *lines])

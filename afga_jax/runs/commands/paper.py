@@ -93,13 +93,12 @@ def paper(arguments: Sequence[str]) -> int:
     """The command; returns its exit code."""
     with command.reading():
         asked, lists = _read(arguments)
-        wanted = [_narrowed(papers.find(name), asked.only) for name in asked.names]
         # All of them before the first one runs: a mistake should not wait for hours.
-        plans = [_plan(subject, asked) for subject in wanted]
+        plans = [_planned(papers.find(name), asked) for name in asked.names]
     if lists:
         print(papers.listing())
         return 0
-    for subject, plan in zip(wanted, plans, strict=True):
+    for subject, plan in plans:
         print(f"{subject.name}: {subject.title}", flush=True)
         _announce(subject, plan, asked)
         if not asked.dry_run:
@@ -172,29 +171,20 @@ def _about(asked: Asked, subject: Declaration | Study, seconds: float) -> list[s
     ]
 
 
-def _narrowed(subject: Declaration | Study, only: str) -> Declaration | Study:
-    """The lines of a study that are asked for; those of a declaration are its plan."""
-    if not only or isinstance(subject, Declaration):
-        return subject
-    if subject.only is None:
+def _planned(
+    subject: Declaration | Study, asked: Asked
+) -> tuple[Declaration | Study, list[Entry]]:
+    """The lines that are asked for: a narrower study, or the plan of a declaration."""
+    only, on = asked.only, asked.accelerator
+    if isinstance(subject, Declaration):
+        given = (subject, asked.scale, asked.chosen, asked.kept)
+        return subject, cells.entries(*given, accelerator=on, only=only)
+    if only and subject.only is None:
         raise ValueError(
             f"--only={only}, but {subject.name} has no lines to choose from: leave it "
             "out."
         )
-    return subject.only(only)
-
-
-def _plan(subject: Declaration | Study, asked: Asked) -> list[Entry]:
-    if isinstance(subject, Study):
-        return []
-    return cells.entries(
-        subject,
-        asked.scale,
-        asked.chosen,
-        asked.kept,
-        accelerator=asked.accelerator,
-        only=asked.only,
-    )
+    return subject.only(only) if only and subject.only else subject, []
 
 
 def _announce(subject: Declaration | Study, plan: list[Entry], asked: Asked) -> None:

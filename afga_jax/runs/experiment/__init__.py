@@ -79,11 +79,9 @@ def from_config(config: Config, access: data.Access | None = None) -> Experiment
             num_clients=config.num_clients,
             **options_of(config, workload),
         )
-    notes = [str(warning.message) for warning in caught]
     facts = _facts(config, workload, algorithm)
-    notes += _everybody_computes(algorithm)
-    notes += _without_guarantee(algorithm)
-    facts["notes"] = notes
+    facts["notes"] = [str(warning.message) for warning in caught]
+    facts["notes"] += _everybody_computes(algorithm) + _without_guarantee(algorithm)
     faults = algorithm.options.faults
     if faults is not None and faults.availability is not None:
         facts["availability"] = faults.availability.digest

@@ -41,8 +41,8 @@ def options(config: Config, classes: int | None) -> dict[str, Any]:
             f"dp_delta = {config.dp_delta:g}, but uploads have no noise that it could "
             "say something of: set dp_clip and dp_noise, or leave dp_delta out."
         )
-    aggregator, used = _aggregator(config)
-    defence = None
+    used = set(_SETTINGS.get(config.aggregator or "", {}).values())
+    aggregator, defence = _aggregator(config), None
     if config.gossip_defence is not None:
         if config.assumed_liars is None:
             raise ValueError(
@@ -126,18 +126,16 @@ def _faults(config: Config) -> Faults | None:
     return Faults(**rates, availability=table)
 
 
-def _aggregator(config: Config) -> tuple[Aggregator | None, set[str]]:
-    """The aggregator, and the settings that it reads."""
-    name = config.aggregator
+def _aggregator(config: Config) -> Aggregator | None:
+    name, given = config.aggregator, {}
     if name is None:
-        return None, set()
-    settings = _SETTINGS.get(name, {})
-    given = {own: getattr(config, field) for own, field in settings.items()}
-    for own, field in settings.items():
-        if field in _NEEDED and given[own] is None:
+        return None
+    for own, field in _SETTINGS.get(name, {}).items():
+        if (value := getattr(config, field)) is not None:
+            given[own] = value
+        elif field in _NEEDED:
             raise ValueError(f"aggregator = {name!r} needs {field}: set {field}.")
-    given = {own: value for own, value in given.items() if value is not None}
-    return AGGREGATORS[name](**given), set(settings.values())
+    return AGGREGATORS[name](**given)
 
 
 def _check_used(config: Config, used: set[str]) -> None:

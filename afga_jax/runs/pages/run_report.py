@@ -278,11 +278,13 @@ def _run(
     deviation = {name: pair[1].tolist() for name, pair in pairs.items()}
     x = {n: results.values(run, n).mean(0)[kept].tolist() for n in axes if n != "round"}
     paper = outcome.paper if outcome.as_in_paper else None
+    # Else there was no command, or only curves are known.
+    typed = run.config.get("parts") is None and run.config.get("dataset")
     return RunView(
         name=outcome.label,
         folder=None if run.folder is None else str(run.folder),
         status=_status(run, outcome),
-        command=_command(run),
+        command=command_line(Config.from_dict(run.config)) if typed else None,
         versions=run.versions or {},
         seeds=len(outcome.accuracy),
         rounds=rounds[kept].tolist(),
@@ -300,13 +302,6 @@ def _status(run: Run, outcome: results.RunResult) -> str:
         return f"finished after {outcome.rounds} rounds"
     last = run.config.get("rounds")
     return f"running or stopped: evaluated to round {outcome.rounds} of {last}"
-
-
-def _command(run: Run) -> str | None:
-    own = run.config.get("parts") is not None
-    if own or not run.config.get("dataset"):  # no command, or only curves are known
-        return None
-    return command_line(Config.from_dict(run.config))
 
 
 def _settings(runs: Sequence[Run]) -> list[tuple[str, bool, list[str]]]:

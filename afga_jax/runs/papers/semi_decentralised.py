@@ -11,7 +11,7 @@ the same data in a column of a map.
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,9 +23,6 @@ from afga_jax.runs.record import Run
 from afga_jax.runs.report import figures
 from afga_jax.runs.report.results import mean_and_deviation, results
 from afga_jax.runs.report.tables import NOTHING, markdown, measured
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 class Method(NamedTuple):
@@ -279,7 +276,7 @@ def _winner(accuracies: Mapping[str, np.ndarray], labels: Sequence[str]):
     return figures.color(number) if number < 7 else "0.4", text, True
 
 
-def _map(panel: "Axes", cells: Mapping[Place, tuple[Any, str, bool]]) -> None:
+def _map(panel: "figures.Axes", cells: Mapping[Place, tuple[Any, str, bool]]) -> None:
     """Cells with a colour and a text each: α across, rates up."""
     from matplotlib.patches import Rectangle
 

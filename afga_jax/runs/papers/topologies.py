@@ -8,7 +8,7 @@ has which label is the colour of a client.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -23,9 +23,6 @@ from afga_jax.gossip.sequences import SEQUENCES
 from afga_jax.runs.papers.declaration import Study
 from afga_jax.runs.report import figures
 from afga_jax.runs.report.tables import markdown
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _CLIENTS, _STEPS, _COLUMNS, _LABELS = 16, 8, 5, 4
 _FEW = ("ring", "matchings")
@@ -131,7 +128,7 @@ def _draw(named: list[Graph], path: Path) -> None:
     figure.savefig(path, dpi=100)
 
 
-def _picture(panel: "Axes", graph: Graph) -> None:
+def _picture(panel: "figures.Axes", graph: Graph) -> None:
     places = _places(graph.matrices)
     for step, matrix in enumerate(graph.matrices):
         sends = (matrix != 0) & ~np.eye(len(matrix), dtype=bool)

@@ -5,10 +5,9 @@ Accuracies are in percent; the final one of a seed is the mean of its last five 
 
 from afga_jax.runs.report.figures import comparison, curves, shared
 from afga_jax.runs.report.results import STAND_IN, cautions, ranking, stands_in
-from afga_jax.runs.report.tables import KINDS, table
+from afga_jax.runs.report.tables import table
 
 __all__ = [
-    "KINDS",
     "STAND_IN",
     "cautions",
     "comparison",

@@ -4,16 +4,12 @@ import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from afga_jax.runs.report import figures, prices
 from afga_jax.runs.report.prices import BANDWIDTH, KINDS, LATENCY, Ledger, Load, Prices
 from afga_jax.runs.report.tables import NOTHING, csv_lines, markdown
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _NEVER, _ALWAYS = "never", "always"
 # What the ratio of prices is, along an axis.
@@ -201,7 +197,11 @@ def _short(ratio: float) -> str:
 
 
 def _lines(
-    panel: "Axes", methods: Sequence[Ledger], target: float, kind: str, asked: Prices
+    panel: "figures.Axes",
+    methods: Sequence[Ledger],
+    target: float,
+    kind: str,
+    asked: Prices,
 ) -> None:
     """Hours against the ratio; a dot where gossip overtakes a method without."""
     ratios = np.geomspace(asked.lowest_ratio, asked.highest_ratio, 200)
@@ -242,7 +242,9 @@ def _lines(
     panel.set_title(f"by {kind}: {_server(kind, asked)}", fontsize=10)
 
 
-def _map(panel: "Axes", methods: Sequence[Ledger], kind: str, asked: Prices) -> None:
+def _map(
+    panel: "figures.Axes", methods: Sequence[Ledger], kind: str, asked: Prices
+) -> None:
     """The cheapest method for each whole percent and ratio."""
     first = max(np.nan_to_num(m.accuracy[:, 0]).max() for m in methods)
     last = max(prices.highest(method) for method in methods)
