@@ -80,12 +80,9 @@ class Asked:
     periods: tuple[int, ...] = ()
 
     def __post_init__(self):
-        checks.integer(
-            *("num_clients", self.num_clients),
-            at_least=2,
-            at_most=_MOST_CLIENTS,
-            fix="ρ is computed from whole matrices",
-        )
+        most, reason = _MOST_CLIENTS, "ρ is computed from whole matrices"
+        number = self.num_clients
+        checks.integer("num_clients", number, at_least=2, at_most=most, fix=reason)
         checks.integer("active", self.active, at_most=self.num_clients)
         for name in ("local_steps", "rounds", "parameters"):
             checks.integer(name, getattr(self, name))

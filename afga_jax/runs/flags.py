@@ -187,14 +187,9 @@ def _meant(name: str, known: Iterable[str]) -> str:
 
 def _entry(field: Field, width: int, defaults: Config | None) -> list[str]:
     name = f"--[no]{field.name}" if field.kind is bool else f"--{field.name}"
-    wrapped = textwrap.wrap(
-        _text(field, defaults),
-        width,
-        initial_indent=_INDENT,
-        subsequent_indent=_INDENT,
-        break_on_hyphens=False,
-    )
-    return [f"  {name}{_KINDS[field.kind][1]}", *wrapped]
+    room = width - len(_INDENT)
+    lines = textwrap.wrap(_text(field, defaults), room, break_on_hyphens=False)
+    return [f"  {name}{_KINDS[field.kind][1]}", *(_INDENT + line for line in lines)]
 
 
 def _text(field: Field, defaults: Config | None = None) -> str:

@@ -231,9 +231,8 @@ def _is_finished(before: Run, config: Config) -> bool:
         return False
     if folder.refused(Config.from_dict(before.config), config):
         return False
-    return before.summary["rounds"] >= config.rounds or loop.reached(
-        config, before.metrics
-    )
+    whole = before.summary["rounds"] >= config.rounds
+    return whole or loop.reached(config, before.metrics)
 
 
 def _summary(training: Training, metrics: list[Row], **more: Any) -> dict[str, Any]:

@@ -131,9 +131,8 @@ def _train(
     on_mesh = programs.trainer.execution.mesh is not None
     # On a mesh no single device may have room for all of them.
     join = np.concatenate if on_mesh else jnp.concatenate
-    state = jax.tree.map(
-        lambda *rows: join(rows), *[member.state for member in members]
-    )
+    states = [member.state for member in members]
+    state = jax.tree.map(lambda *rows: join(rows), *states)
     data, seeds = programs.experiment.clients, config.num_seeds
     while done < config.rounds and not all(member.diverged for member in members):
         rounds = until_due(config, done, every)

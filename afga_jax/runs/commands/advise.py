@@ -77,14 +77,12 @@ def advise(arguments: Sequence[str]) -> int:
     with command.reading():
         asked, shown, out = read(arguments)
     advices = advice.advise(asked)
+    rows = [_row(*numbered) for numbered in enumerate(advices.best_first, 1)]
     if out is not None:
-        rows = [
-            _row(place, choice) for place, choice in enumerate(advices.best_first, 1)
-        ]
         write_text(out, csv_lines(rows))
     print(page(asked, advices, shown))
     if out is not None:
-        print(f"all {len(advices.best_first)} rows: {out}")
+        print(f"all {len(rows)} rows: {out}")
     return 0
 
 
@@ -106,18 +104,16 @@ def page(asked: Asked, advices: Advices, shown: int) -> str:
       advices: All choices.
       shown: Number of rows.
     """
-    marks = advice.undominated(advices.best_first)
-    body = [
-        _cells(choice, mark)
-        for choice, mark in zip(advices.best_first[:shown], marks, strict=False)
-    ]
-    left = len(advices.best_first) - len(body)
+    best = advices.best_first
+    marked = zip(best[:shown], advice.undominated(best), strict=False)
+    body = [_cells(*pair) for pair in marked]
+    left = len(best) - len(body)
     notes = [
         "best first: by hours a round × D; an order, not a forecast (--help).",
-        *([f"{left} more: --show={len(advices.best_first)}."] if left > 0 else []),
+        *([f"{left} more: --show={len(best)}."] if left > 0 else []),
         "if rounds grow with Dʰ, first is",
-        *_first_by_power(advices.best_first),
-        *_asked_by_theory(advices.best_first),
+        *_first_by_power(best),
+        *_asked_by_theory(best),
         *(f"left out: {reason}" for reason in advices.left_out),
     ]
     head = ["  topology", "K", "q", "ρ", "in steps", "D", "theory", "messages"]
@@ -137,13 +133,12 @@ def _asked(given: dict[str, Any]) -> Asked:
             checks.number(field.name, chosen[field.name], **field.bounds)
     if active is None:
         active = max(1, round((0.1 if share is None else share) * clients))
+    links = Links(_seconds("server", chosen, given), _seconds("client", chosen, given))
     names = chosen["topologies"]
     return Asked(
         num_clients=clients,
         active=active,
-        links=Links(
-            _seconds("server", chosen, given), _seconds("client", chosen, given)
-        ),
+        links=links,
         topologies=tuple(names.split(",")) if names else (),
         clusters=chosen["clusters"] or (),
         periods=chosen["periods"] or (),

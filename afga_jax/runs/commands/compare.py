@@ -129,13 +129,10 @@ def train(
     with Series([plan.config.rounds for plan in plans.values()]) as series:
         for name, plan in plans.items():
             runner.keep_programs(plan.config)
+            about, display = {"sources": plan.sources}, series.next(name)
             try:
                 run = runner.run(
-                    plan.config,
-                    out / name,
-                    resume=True,
-                    display=series.next(name),
-                    about={"sources": plan.sources},
+                    plan.config, out / name, resume=True, display=display, about=about
                 )
             except Diverged as error:
                 series.say(f"error: {name}: {error}")

@@ -44,7 +44,13 @@ def explore(arguments: Sequence[str]) -> int:
     given, round, folder = _read(arguments)
     out = given.pop("out", None)
     run = None if folder is None else record.read(folder)
-    config = _config(given) if run is None else Config.from_dict(run.config)
+    if run is None:
+        resolved = resolve(given, dataset=DATASET, accelerator=not on_cpu())
+        for note in resolved.notes:
+            command.say(f"note: {note}")
+        config = resolved.config
+    else:
+        config = Config.from_dict(run.config)
     runner.keep_programs(config)
     path = _path(out, config, folder)
     print(f"explorer: {_page(config, round, run).save(path)}")
@@ -76,13 +82,6 @@ def _read(arguments: Sequence[str]) -> tuple[dict[str, Any], int, Path | None]:
             )
     devices.use(devices.wanted(given))
     return given, number, None if folder is None else Path(folder)
-
-
-def _config(given: dict[str, Any]) -> Config:
-    resolved = resolve(given, dataset=DATASET, accelerator=not on_cpu())
-    for note in resolved.notes:
-        command.say(f"note: {note}")
-    return resolved.config
 
 
 def _path(out: str | None, config: Config, folder: Path | None) -> Path:

@@ -141,12 +141,8 @@ def _advance(
     if len(alike) > 1:
         for note in programs.experiment.facts["notes"]:
             series.note(note)
-        together.advance(
-            alike,
-            programs,
-            {"sources": cells[0].resolved.sources},
-            series.advance,
-        )
+        about = {"sources": cells[0].resolved.sources}
+        together.advance(alike, programs, about, series.advance)
     return set(alike)
 
 
@@ -182,9 +178,8 @@ def ranking(results: Sequence[tuple[Cell, Run]]) -> str:
         return "all cells diverged: lower local_lr or server_lr, or raise eps."
     lines = [f"  {cell.label}: {outcome(run)}" for cell, run in done[:_SHOWN]]
     best, run = done[0]
-    return "\n".join(
-        ["best first:", *lines, f"best: {best.label}, {outcome(run)}; {best.folder}"]
-    )
+    last = f"best: {best.label}, {outcome(run)}; {best.folder}"
+    return "\n".join(["best first:", *lines, last])
 
 
 def row(cell: Cell, run: Run) -> dict[str, Any]:

@@ -73,11 +73,9 @@ def from_config(config: Config, access: data.Access | None = None) -> Experiment
     _check_measured(config, workload)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        options = options_of(config, workload)
         algorithm = build(
-            config.algo,
-            workload.task,
-            num_clients=config.num_clients,
-            **options_of(config, workload),
+            config.algo, workload.task, num_clients=config.num_clients, **options
         )
     facts = _facts(config, workload, algorithm)
     facts["notes"] = [str(warning.message) for warning in caught]

@@ -31,10 +31,8 @@ def options_of(config: Config, workload: Workload) -> dict[str, Any]:
 
     Names of clusterings, topologies and schedules become what they stand for.
     """
-    names = [
-        field.name for field in fields() if field.option and field.name != "num_clients"
-    ]
-    given = {name: getattr(config, name) for name in names}
+    given = {f.name: getattr(config, f.name) for f in fields() if f.option}
+    del given["num_clients"]
     given["clustering"] = _clustering(config, workload)
     given["topology"] = _weighted(config, _topology(config, workload, given))
     given |= conditions.options(config, workload.facts.get("classes"))

@@ -205,11 +205,9 @@ def _gaussians(config: Config, access: data.Access) -> Workload:
             f"num_clients = {config.num_clients}, but there are two Gaussians, one "
             "each: set num_clients = 2."
         )
+    size, seed = config.batch_size, config.partition_seed
     clients = data.gaussians(
-        config.variance,
-        points=config.client_size,
-        batch_size=config.batch_size,
-        seed=config.partition_seed,
+        config.variance, points=config.client_size, batch_size=size, seed=seed
     )
     task = models.classifier(model_of(config, 2), (2,), dtype=config.dtype)
     labels = np.asarray(clients.source.targets)

@@ -284,17 +284,8 @@ def _uploads(
         return np.arange(everybody), np.full(everybody, 1 / everybody)
     # Of a cycle, weights depend on the recipe, the plan and the sizes alone.
     nothing: Any = None
-    cycle = Cycle(
-        recipe,
-        algorithm.recipe_at,
-        algorithm.task,
-        nothing,
-        nothing,
-        cast(Any, data),
-        plan,
-        number,
-        Execution(),
-    )
+    parts = (recipe, algorithm.recipe_at, algorithm.task)
+    cycle = Cycle(*parts, nothing, nothing, cast(Any, data), plan, number, Execution())
     ids = np.asarray(plan.cycle(number).upload).reshape(-1)
     real = ids < everybody
     return ids[real], np.asarray(upload_weights(cycle), float)[real]

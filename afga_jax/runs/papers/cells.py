@@ -139,10 +139,9 @@ def tuned(lines: Sequence[Entry], cells: Path, train: Train) -> list[Entry]:
             chosen = _in_order(long)[0].config
             best[name] = {rate: getattr(chosen, rate) for rate in RATES}
         config = entry.cell.config.replace(**best[name])
-        cell = entry.cell._replace(
-            resolved=entry.cell.resolved._replace(config=config),
-            folder=cells / grid.fingerprint(config),
-        )
+        resolved = entry.cell.resolved._replace(config=config)
+        folder = cells / grid.fingerprint(config)
+        cell = entry.cell._replace(resolved=resolved, folder=folder)
         result.append(entry._replace(cell=cell, rates=_SOURCE))
     return result
 

@@ -51,9 +51,7 @@ def claims() -> list[Claim]:
 
 
 def _table(results: list[Claim]) -> list[str]:
-    body = [
-        [claim.place, claim.says, claim.found, _SHOWN[claim.holds]] for claim in results
-    ]
+    body = [[*claim[:3], _SHOWN[claim.holds]] for claim in results]
     return [markdown(["place", "says", "found", "verdict"], body)]
 
 

@@ -35,13 +35,12 @@ def table(pairs: Sequence[Pair], accuracies: Sequence[int]) -> str:
     parts = ["### Simulated hours (round), ours", markdown(head, ours)]
     theirs, again = [], []
     for entry, _ in pairs:
-        cells = published.HOURS[entry.line.given["algo"]]
+        label, given = entry.line.label, {**entry.line.given, "scale": "paper"}
+        cells = published.HOURS[given["algo"]]
         head = ["", *(f"{cell.accuracy} %" for cell in cells)]
-        run_of_paper = {**entry.line.given, "scale": "paper"}
-        paper = resolve(run_of_paper, dataset="cifar10").config
-        theirs.append([entry.line.label, *(f"{c.hours:g} ({c.rounds})" for c in cells)])
-        each = per_round(paper, TABLE_7)
-        again.append([entry.line.label, *(f"{c.rounds * each:.2f}" for c in cells)])
+        theirs.append([label, *(f"{c.hours:g} ({c.rounds})" for c in cells)])
+        each = per_round(resolve(given).config, TABLE_7)
+        again.append([label, *(f"{c.rounds * each:.2f}" for c in cells)])
     parts += ["### The paper's (round that it is)", markdown(head, theirs)]
     parts += ["### The ledger at the paper's rounds and size", markdown(head, again)]
     parts.append(

@@ -115,9 +115,8 @@ def _algorithm(name: str, clusters: int) -> FederatedAlgorithm:
 def _label(outcome: Reached) -> str:
     if outcome.topology == "none":
         return "no mixing (FedAMSGrad)"
-    return outcome.topology + (
-        f", {outcome.clusters} clusters" if outcome.clusters > 1 else ""
-    )
+    clusters = f", {outcome.clusters} clusters" if outcome.clusters > 1 else ""
+    return outcome.topology + clusters
 
 
 def _row(outcome: Reached) -> dict[str, Any]:

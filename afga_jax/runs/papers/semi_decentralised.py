@@ -242,12 +242,12 @@ def _draw(above: str, pairs: Sequence[tuple[Point, Run]], path: Path) -> None:
 
 def _contests(methods: Sequence[Method]) -> dict[str, list[str]]:
     """The labels of the methods that are compared, by the title of a column."""
-    contests = {"who is best": [method.label for method in methods]}
+    every = [method.label for method in methods]
     sampled = [method.label for method in methods if not method.everybody]
-    if 0 < len(sampled) < len(methods):
-        contests = {"who is best with\nthe same gradients": sampled, **contests}
-        contests["who is best\nof all"] = contests.pop("who is best")
-    return contests
+    if not sampled or len(sampled) == len(every):
+        return {"who is best": every}
+    alike = "who is best with\nthe same gradients"
+    return {alike: sampled, "who is best\nof all": every}
 
 
 def _heading(method: Method, graph: str, pairs) -> str:

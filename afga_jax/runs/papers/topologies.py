@@ -66,25 +66,20 @@ def one_label_each(num_clients: int) -> np.ndarray:
 
 
 def _table(named: list[Graph]) -> list[str]:
-    head = ["topology", "ρ", "of so many steps"]
-    head += ["messages of a step", "one after another"]
+    head = ["topology", "ρ", "of so many steps", "messages of a step"]
     body = []
     for graph in named:
         name, rho, steps, _, messages, serial = _row(graph).values()
         body.append([f"`{name}`", f"{rho:.3f}", *map(str, (steps, messages, serial))])
     about = f"{_CLIENTS} clients. " + __doc__.split("\n\n", 1)[1].strip()
-    return [f"{markdown(head, body)}\n\n" + about.replace("\n", " ")]
+    table = markdown([*head, "one after another"], body)
+    return [f"{table}\n\n" + about.replace("\n", " ")]
 
 
 def _graph(name: str, given: Any, num_clients: int) -> Graph:
-    problem = quadratic(num_clients, 1)
-    algorithm = build(
-        *("afga", problem.task),
-        num_clients=num_clients,
-        active=num_clients,
-        local_steps=_STEPS,
-        topology=given,
-    )
+    task = quadratic(num_clients, 1).task
+    size = {"num_clients": num_clients, "active": num_clients, "local_steps": _STEPS}
+    algorithm = build("afga", task, topology=given, **size)
     mixing, plan = algorithm.recipe.mixing, algorithm.plan(jax.random.key(0), 0)
     contraction = mixing.contraction()
     if contraction is None:

@@ -246,10 +246,8 @@ def _decorate(panel: "Axes", axis: _Axis, spans: list[float], up: str = "") -> N
 
 def _paper(panel: "Axes", result: results.RunResult, number: int) -> None:
     if result.paper is not None and result.as_in_paper:
-        label = f"{result.label}, paper's final"
-        panel.axhline(
-            result.paper.accuracy, c=color(number), label=label, ls=":", lw=1.2
-        )
+        height, label = result.paper.accuracy, f"{result.label}, paper's final"
+        panel.axhline(height, c=color(number), label=label, ls=":", lw=1.2)
 
 
 def _at_a_time(config: Mapping[str, Any]) -> str | None:

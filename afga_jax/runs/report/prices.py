@@ -121,12 +121,8 @@ class Prices:
         for name in positive:
             checks.number(name, getattr(self, name), above=0)
         checks.number("client_seconds", self.client_seconds, at_least=0)
-        checks.number(
-            "highest_ratio",
-            self.highest_ratio,
-            above=self.lowest_ratio,
-            fix="the range is empty",
-        )
+        low, reason = self.lowest_ratio, "the range is empty"
+        checks.number("highest_ratio", self.highest_ratio, above=low, fix=reason)
 
     def server(self, kind: str) -> float:
         """Seconds a of a message, or of a byte, on a link to the server."""
