@@ -83,13 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in _HELP:
-        width = max(map(len, COMMANDS))
-        lines = [f"  {name:{width}}  {about}" for name, (about, *_) in COMMANDS.items()]
-        usage = (
-            "usage: afga COMMAND [--flag=value ...]; each COMMAND has its own --help"
-        )
         with unread():
-            print("\n".join([usage, "", *lines]))
+            print(_listing())
         sys.exit(0)
     name, *rest = words
     if name not in COMMANDS:
@@ -108,7 +103,8 @@ def start(
       name: One of `COMMANDS`.
       arguments: With the way it was started first, which hints to the user repeat;
         None: the command line's, of `python -m experiments.NAME`.
-      own: Whether this process is the command's own, as it is where these are None.
+      own: Whether this process is the command's own, as it is where the
+        arguments are None.
     """
     # Imported late: the list of commands should not wait for it.
     from afga_jax.runs import command
@@ -137,3 +133,10 @@ def unread() -> Iterator[None]:
         # Python would try again, and complain, when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(_UNREAD)
+
+
+def _listing() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:{width}}  {about}" for name, (about, *_) in COMMANDS.items()]
+    usage = "usage: afga COMMAND [--flag=value ...]; each COMMAND has its own --help"
+    return "\n".join([usage, "", *lines])

@@ -175,16 +175,18 @@ def _planned(
     subject: Declaration | Study, asked: Asked
 ) -> tuple[Declaration | Study, list[Entry]]:
     """The lines that are asked for: a narrower study, or the plan of a declaration."""
-    only, on = asked.only, asked.accelerator
+    only, accelerator = asked.only, asked.accelerator
     if isinstance(subject, Declaration):
         given = (subject, asked.scale, asked.chosen, asked.kept)
-        return subject, cells.entries(*given, accelerator=on, only=only)
-    if only and subject.only is None:
+        return subject, cells.entries(*given, accelerator=accelerator, only=only)
+    if not only:
+        return subject, []
+    if subject.only is None:
         raise ValueError(
             f"--only={only}, but {subject.name} has no lines to choose from: leave it "
             "out."
         )
-    return subject.only(only) if only and subject.only else subject, []
+    return subject.only(only), []
 
 
 def _announce(subject: Declaration | Study, plan: list[Entry], asked: Asked) -> None:
