@@ -144,6 +144,7 @@ def _announce_planning(training: Training, note: Callable[[str], None]) -> None:
     pairs = (algorithm.options.local_steps * algorithm.options.num_clients) ** 2
     if config.num_seeds * AHEAD * pairs * _SECONDS_PER_PAIR <= _LONG:
         return  # even if everybody computes at every step
+    # About how long schedules of a block of rounds take to make.
     cycles, *steps = most_active(algorithm)
     pairs = cycles * math.prod(steps) ** 2
     seconds = config.num_seeds * AHEAD * pairs * _SECONDS_PER_PAIR

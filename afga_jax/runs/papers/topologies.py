@@ -25,6 +25,7 @@ from afga_jax.runs.report import figures
 from afga_jax.runs.report.tables import markdown
 
 _CLIENTS, _STEPS, _COLUMNS, _LABELS = 16, 8, 5, 4
+# What the size `smoke` draws; the others draw all.
 _FEW = ("ring", "matchings")
 
 

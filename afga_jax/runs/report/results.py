@@ -104,6 +104,7 @@ def labels(runs: Sequence[Run]) -> list[str]:
     ['afga local_lr=2', 'afga local_lr=0.1', 'fedavg']
     """
     titles = []
+    # What changes a run's numbers, but for its algorithm.
     changing = [field.name for field in configuration.fields() if not field.neutral]
     changing = [name for name in changing if name not in ("algo", "stand_in")]
     for run in runs:
