@@ -219,11 +219,10 @@ class MLflow:
 
     def _create(self, name: str) -> str:
         project = os.environ.get("MLFLOW_EXPERIMENT_NAME", _PROJECT)
-        there = self._client.get_experiment_by_name(project)
-        place = (
-            there.experiment_id if there else self._client.create_experiment(project)
-        )
-        return self._client.create_run(place, run_name=name).info.run_id
+        client = self._client
+        there = client.get_experiment_by_name(project)
+        place = there.experiment_id if there else client.create_experiment(project)
+        return client.create_run(place, run_name=name).info.run_id
 
     def _settle(self, seed: int, run: str, settings: Mapping[str, Any]) -> None:
         """Sends the settings, and asks how far the run had come."""

@@ -148,8 +148,7 @@ def _shapes(task: Task) -> str:
     params, stats = jax.eval_shape(task.init, jax.random.key(0))
     count = sum(x.size for x in jax.tree.leaves(params))
     text = str([_named_shapes(params), _named_shapes(stats)])
-    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-    return f"{count:,} parameters, {digest}"
+    return f"{count:,} parameters, {hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def _named_shapes(tree: PyTree) -> list[str]:

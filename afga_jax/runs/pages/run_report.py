@@ -356,8 +356,8 @@ def _partition(
     if counts is None:
         note = "The samples of this data set have no classes."
         return Partition(names, None, [], note)
-    note = f"The first {len(shown)} of {number:,} clients."
-    note = note if len(shown) < number else ""
+    part = f"The first {len(shown)} of {number:,} clients."
+    note = part if len(shown) < number else ""
     return Partition(names, counts.tolist(), [str(name) for name in labels], note)
 
 

@@ -56,8 +56,7 @@ def find(setting: str, algo: str, dataset: str, model: str) -> Rates | None:
             exact = bool(fitting) and key == (paper, algo, dataset)
             kind = f" with {known_model}" if known_model else ""
             nearest = f"nearest: {key[1]} on {key[2]}{kind}, {key[0]}"
-            source = paper if exact else nearest
-            return Rates(*by_model[known_model], source)
+            return Rates(*by_model[known_model], paper if exact else nearest)
     return None
 
 
