@@ -1,4 +1,4 @@
-"""What a table or a figure of a paper is made of: data, no code."""
+"""What a table or a figure of a paper is made of: data; and a study of our own."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
