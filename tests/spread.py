@@ -103,8 +103,8 @@ SPANNED = (
     "own rates",
     "faults",
 )
-# On two and eight devices; the others on four.
-NAMED = (
+# On eight devices; the others on four, and those of `test_two_devices` on two.
+ON_EIGHT = (
     "afga",
     "cafga",
     "afga_adapted",
@@ -114,7 +114,7 @@ NAMED = (
     "scaffold",
     "dsgd",
 )
-SINGLE = ("afga", "cafga", "scaffold", "dsgd")
+SINGLE = ("afga", "dsgd")
 
 
 def double():
@@ -122,32 +122,26 @@ def double():
     results = {}
     with jax.enable_x64(True):
         for name in CASES:
-            compare(results, name, (2, 8) if name in NAMED else (4,))
-    print(json.dumps(results))
-
-
-def single():
-    """The same in single precision."""
-    results = {}
-    for name in SINGLE:
-        compare(results, name, (8,))
+            compare(results, name, (8 if name in ON_EIGHT else 4,))
     print(json.dumps(results))
 
 
 def others():
-    """Prints how far copied data and several seeds are from one device."""
+    """Prints how far other numbers, copied data and several seeds are from one device.
+
+    And what the devices send each other in a round.
+    """
+    single, counts = {}, {"afga": 8, "cafga": 2, "star, mix first": 8}
+    for name in SINGLE:
+        compare(single, name, (8,))
+    exchanged = {name: sent(built(name), number) for name, number in counts.items()}
     with jax.enable_x64(True):
         copied = functools.partial(rounds, built("afga"), data=toy.clients(CLIENTS))
         alone, shared = copied([None, 4])
         found = [worst(shared, alone)]
         found += [worst(one, alone) for one in copied([2], "span", 2)]
-        print(json.dumps({"copied": found, "seeds": seeds_apart()}))
-
-
-def collectives_of_rounds():
-    """Prints what the devices send each other in a round."""
-    counts = {"afga": 8, "cafga": 2, "star, mix first": 8}
-    print(json.dumps({name: sent(built(name), n) for name, n in counts.items()}))
+        results = {"copied": found, "seeds": seeds_apart()}
+    print(json.dumps({"single": single, "sent": exchanged, **results}))
 
 
 def on_two():
@@ -158,35 +152,18 @@ def on_two():
     print(json.dumps(results))
 
 
-def faults_on_two():
-    """Prints how far both engines on two devices are from one where things fail."""
-    results = {}
-    with jax.enable_x64(True):
-        compare(results, "faults", (2,))
-        compare(results, "faults, random graph", (2,))
-    print(json.dumps(results))
+def defences_on_two():
+    """Prints how far defences and compressors on two devices are from one.
 
-
-def robust_on_two():
-    """Prints how far the server's defences on two devices are from one."""
-    robust = {
+    On the server, and in gossip.
+    """
+    defences = {
         "median": aggregators.median(),
         "trimmed_mean": aggregators.trimmed_mean(1),
         "krum": aggregators.krum(1, 2),
         "centred_clipping": aggregators.centred_clipping(0.3, 2),
         "norm_clipping": aggregators.norm_clipping(0.3),
     }
-    results = {}
-    with jax.enable_x64(True):
-        for name, aggregator in robust.items():
-            CASES[name] = ("afga", {**SOME, "active": 5, "aggregator": aggregator})
-            compare(results, name, (2,))
-    print(json.dumps(results))
-
-
-def guarded_on_two():
-    """Prints how far robust and compressed gossip on two devices are from one."""
-    defences = robust.clipped(1), robust.trimmed_mean(1)
     top_k, qsgd = compressors.top_k(0.3), compressors.qsgd(4)
     dissensus, nan = attacks.dissensus(0.3), attacks.nan(0.3)
     unequal = {**STEPS, "participation": 0.25, "clustering": [0] * 4 + [1] * 12}
@@ -196,19 +173,21 @@ def guarded_on_two():
             "cafga",
             {
                 **{**unequal, "attack": dissensus, "faults": FAULTS},
-                "gossip_defence": defences[0],
+                "gossip_defence": robust.clipped(1),
             },
         ),
         "trimmed mean": (
             "afga",
             {
                 **{**SOME, "topology": "exponential", "attack": nan},
-                "gossip_defence": defences[1],
+                "gossip_defence": robust.trimmed_mean(1),
             },
         ),
         "qsgd": ("cafga", {**unequal, "compress_gossip": qsgd}),
         "top-k": ("dsgd", {**STEPS, "mix_every": 2, "compress_gossip": top_k}),
     }
+    for name, aggregator in defences.items():
+        guarded[name] = ("afga", {**SOME, "active": 5, "aggregator": aggregator})
     results = {}
     with jax.enable_x64(True):
         for name, case in guarded.items():

@@ -1,4 +1,4 @@
-"""What is shipped: versions, extras, constraints, and a wheel that works elsewhere."""
+"""What is shipped: versions, extras, constraints, and a wheel with the package."""
 
 import os
 import shutil
@@ -87,8 +87,9 @@ def test_pre_commit_formats_what_is_committed(tmp_path):
 
 
 @pytest.mark.slow
-def test_wheel_works_outside_the_repository(tmp_path):
-    source, site = tmp_path / "source", tmp_path / "site"
+def test_wheel_holds_the_package(tmp_path):
+    """That it works outside the repository is tried by `make wheel`."""
+    source = tmp_path / "source"
     kept = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "afga_jax", source / "afga_jax", ignore=kept)
     (source / "experiments").mkdir()
@@ -102,19 +103,6 @@ def test_wheel_works_outside_the_repository(tmp_path):
     assert "warning" not in said.lower(), said
     (wheel,) = (source / "dist").glob("*.whl")
     _check_content(wheel)
-    _run("-m", "pip", "install", "-q", "--no-deps", "--target", site, wheel)
-    program = (
-        "import jax, afga_jax; from afga_jax import data\n"
-        "problem = data.quadratic(num_clients=4, dimension=2)\n"
-        "made = afga_jax.build('afga', problem.task, num_clients=4, active=2)\n"
-        "afga_jax.fit(made, problem.data, key=jax.random.key(0), rounds=1)\n"
-        "print(afga_jax.__file__)"
-    )
-    printed = _run("-c", program, cwd=tmp_path, PYTHONPATH=str(site))
-    assert Path(printed.stdout.strip()) == site / "afga_jax" / "__init__.py"
-    given = ["digits", "--scale=smoke", "--rounds=1", "--nocompile_cache"]
-    ran = _run(site / "bin" / "afga", *given, cwd=tmp_path, PYTHONPATH=str(site))
-    assert "final accuracy" in ran.stdout
 
 
 def _check_content(wheel):

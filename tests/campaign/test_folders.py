@@ -1,4 +1,7 @@
-"""Sixty damaged run folders: the same numbers, or a refusal that names the file."""
+"""Damaged run folders: the same numbers, or a refusal that names the file.
+
+Each kind of damage to a stopped and to a finished run, at files that are drawn.
+"""
 
 import json
 import random
@@ -10,7 +13,7 @@ import run_files
 from afga_jax.runs import runner
 from afga_jax.runs.command import Interrupted
 
-SEED, COUNT = 28, 60
+SEED, TIMES = 28, 2
 
 
 @pytest.fixture(autouse=True)
@@ -121,12 +124,12 @@ DAMAGES = (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(COUNT))
-def test_a_damaged_folder(number, folders, config, programs, tmp_path):
-    draw = random.Random(SEED * 1000 + number)
-    kind = draw.choice(sorted(folders))
+@pytest.mark.parametrize("number", range(TIMES))
+@pytest.mark.parametrize("kind", ["stopped", "finished"])
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+def test_a_damaged_folder(damage, kind, number, folders, config, programs, tmp_path):
+    draw = random.Random(f"{SEED} {damage.__name__} {kind} {number}")
     out = shutil.copytree(folders[kind], tmp_path / "run")
-    damage = draw.choice(DAMAGES)
     whole = damage in (shuffle_lines, rename_state)
     path = out / "config.json" if whole else chosen_path(out, draw)
     damage(path, draw)

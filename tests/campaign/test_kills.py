@@ -1,8 +1,11 @@
 """Kills, a full disk and Ctrl-C, in processes of their own: nothing is lost.
 
-One process of two that is killed is in `tests/runs/test_processes.py`.
+What is left goes on in the tests' process, where programs are shared; killed, it goes
+on in new processes too. `tests/runs/test_processes.py` kills one process of two,
+`tests/runs/test_experiments.py` other algorithms.
 """
 
+import functools
 import os
 import random
 import signal
@@ -13,10 +16,13 @@ from pathlib import Path
 import pytest
 
 import run_files
-from afga_jax.runs import record
+from afga_jax.runs import devices, flags, main, runner
+from afga_jax.runs.experiment import from_config
+from afga_jax.runs.programs import Programs
+from afga_jax.runs.settings import resolve
 
 ROOT = Path(__file__).parents[2]
-SEED, ROUNDS = 28, 40
+SEED, ROUNDS, KILLS = 28, 40, 4
 # Rounds of some hundredths of a second, so that there is time for a fault.
 PROGRAM = """
 import os, resource, signal, sys, threading, time
@@ -82,53 +88,48 @@ def ended(process):
     return process.returncode, errors.splitlines()
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """A run that nothing happened to."""
-    out = tmp_path_factory.mktemp("whole") / "run"
-    code, errors = ended(started(out))
-    assert code == 0, errors
-    return record.read(out)
+@pytest.fixture(autouse=True)
+def no_figures(monkeypatch):
+    monkeypatch.setattr("afga_jax.runs.report.curves", lambda run, path: None)
 
 
-def check_goes_on(out, whole, *flags):
-    code, errors = ended(started(out, *flags, "--resume"))
-    assert code == 0, errors
-    run = record.read(out)
-    assert run_files.without_time(run.metrics) == run_files.without_time(whole.metrics)
-    assert run.summary["final_loss"] == whole.summary["final_loss"]
+@functools.cache
+def shared_programs(*more):
+    values = flags.define()
+    flags.parse(["synthetic", *FLAGS, *more], values)
+    dataset = main.COMMANDS["synthetic"].dataset
+    config = resolve(flags.given(values), dataset=dataset).config
+    return config, Programs(from_config(config), devices.execution_of(config))
+
+
+def check_goes_on(out, *more):
+    """To the end of a run that nothing happened to."""
+    config, shared = shared_programs(*more)
+    run = runner.run(config, out, programs=shared, resume=True)
+    whole = runner.run(config, out.with_name("whole"), programs=shared)
+    run_files.assert_same(run, whole, shared)
+    return run
 
 
 @pytest.mark.slow
-def test_six_kills_between_the_second_round_and_the_end(whole, tmp_path):
-    check_kills(tmp_path / "run", whole)
-
-
-@pytest.mark.slow
-def test_six_kills_under_hard_conditions(tmp_path):
-    out = tmp_path / "whole"
-    code, errors = ended(started(out, *HARD))
-    assert code == 0, errors
-    whole = record.read(out)
-    assert whole.metrics[-1]["contained_total"] > 0
-    check_kills(tmp_path / "run", whole, *HARD)
-
-
-def check_kills(out, whole, *flags):
-    draw, resume = random.Random(SEED), []
-    for number in range(6):
-        process = started(out, *flags, *resume)
-        low = 2 + number * (ROUNDS - 2) // 6
-        wait_for(process, draw.randint(low, low + 4))
+def test_four_kills_under_hard_conditions(tmp_path):
+    """Between the second round and the end."""
+    out, draw, resume = tmp_path / "run", random.Random(SEED), []
+    for number in range(KILLS):
+        process = started(out, *HARD, *resume)
+        low = 2 + number * (ROUNDS - 2) // KILLS
+        assert wait_for(process, draw.randint(low, low + 4))
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=60)
         resume = ["--resume"]
-    check_goes_on(out, whole, *flags)
+    run = check_goes_on(out, *HARD)
+    assert len(run.metrics) == ROUNDS
+    assert run.metrics[-1]["contained_total"] > 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("limit", [300, 9000], ids=["at once", "later"])
-def test_a_full_disk(limit, whole, tmp_path):
+def test_a_full_disk(limit, tmp_path):
     out = tmp_path / "run"
     code, errors = ended(started(out, FILE_LIMIT=str(limit)))
     assert code == 1
@@ -136,12 +137,12 @@ def test_a_full_disk(limit, whole, tmp_path):
     assert "File too large" in errors[-1]
     assert str(out) in errors[-1]
     assert not list(tmp_path.rglob(".*.tmp"))
-    check_goes_on(out, whole)
+    check_goes_on(out)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["in a round", "in a save"])
-def test_a_second_ctrl_c(when, whole, tmp_path):
+def test_a_second_ctrl_c(when, tmp_path):
     out = tmp_path / "run"
     if when == "in a save":
         process = started(out, INTERRUPTED_SAVE="6")
@@ -154,4 +155,4 @@ def test_a_second_ctrl_c(when, whole, tmp_path):
     assert code == 130
     assert errors[-1].startswith("stopped")
     assert f"--resume --out={out}" in errors[-1]
-    check_goes_on(out, whole)
+    check_goes_on(out)

@@ -15,6 +15,8 @@ from afga_jax.testing import Draws, parts
 ALGORITHMS = ("cafga", "cafga", "hafed_partial", "hafed_active", "hafed", "fedcluster")
 GRAPHS = ("ring", "ring", "torus", "exponential", "star", "complete", "random", "none")
 SERVERS = ("average", "fedamsgrad", "fedams", "fedadam", "fedyogi")
+# Of the first sixty, so that every value is drawn, and most pairs of them.
+SEEDS = (0, 1, 11, 21, 47, 42, 2, 31, 36, 55, 59, 9, 16, 45)
 
 
 class Generated(NamedTuple):
@@ -137,6 +139,18 @@ def generated(seed: int) -> Generated:
     if options.get("adapted") != "per_round" and pick(False, False, True):
         options["client_steps"] = rng.integers(1, steps + 1, num_clients).tolist()
     return Generated(algorithm, options, pick(*SERVERS), pick(False, True), seed)
+
+
+def assert_every_value(seeds, wanted=lambda case: True):
+    """Of all that the first sixty cases have, some cases have each at least once."""
+    every = set().union(*map(_values, filter(wanted, map(generated, range(60)))))
+    assert set().union(*map(_values, map(generated, seeds))) == every
+
+
+def _values(case: Generated) -> set:
+    options = {**case.options, "clustering": len(set(case.labels))}
+    options |= {"client_steps": "client_steps" in options}
+    return {case.algorithm, case.server, case.norm, *options.items()}
 
 
 @contextlib.contextmanager

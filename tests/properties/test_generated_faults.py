@@ -10,7 +10,7 @@ import chex
 import jax
 import numpy as np
 import pytest
-from generated import generated, saying
+from generated import assert_every_value, generated, saying
 
 import afga_jax
 import faulty
@@ -23,24 +23,24 @@ pytestmark = [
 ]
 
 
-def cases():
-    """Those that mix by symmetric weights; an exponential graph's go one way."""
-    for seed in range(100):
-        case = generated(seed)
-        if case.options.get("topology") not in ("none", "exponential"):
-            yield case
+# Those that mix by symmetric weights; an exponential graph's go one way.
+SEEDS = (0, 58, 24, 11, 10, 31, 47, 25, 2, 52)
+
+
+def test_every_value_is_drawn():
+    one_way = ("none", "exponential")
+    assert_every_value(SEEDS, lambda case: case.options.get("topology") not in one_way)
 
 
 def drawn(number):
     """A case, and rates of its faults; every second without those of links."""
-    case = [*zip(range(number + 1), cases(), strict=False)][-1][1]
     rng = np.random.default_rng(number)
     rates = rng.uniform(0, 0.8, 4) * rng.integers(0, 2, 4)
     rates[number % 2] = 0.5
-    return case, afga_jax.Faults(*map(float, rates))
+    return generated(SEEDS[number]), afga_jax.Faults(*map(float, rates))
 
 
-@pytest.mark.parametrize("number", marked(range(25), range(1)))
+@pytest.mark.parametrize("number", marked(range(len(SEEDS)), range(1)))
 def test_mixing_stays_doubly_stochastic_and_keeps_the_mean(number):
     case, faults = drawn(number)
     with saying(case._replace(options={**case.options, "faults": faults})):
@@ -101,7 +101,7 @@ def pick(tree, rows):
     return jax.tree.map(lambda x: x[rows], tree)
 
 
-@pytest.mark.parametrize("number", marked(range(16), range(1)))
+@pytest.mark.parametrize("number", marked(range(7), range(1)))
 def test_both_engines_agree(number):
     case, faults = drawn(number)
     algorithm, after = case.build(faults=faults), []

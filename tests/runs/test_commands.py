@@ -1,9 +1,10 @@
 """Every command that README and docs print: it exists, and its flags are understood.
 
-The slow tests run those that train, at smoke scale. `make` targets and notebooks are
-run by `.ci/run`, downloads by `tests/runs/test_data_command.py` from a server of its
-own, benchmarks at their smallest by `tests/test_benchmarks.py`: here they are started,
-and stopped once they have read the flags that are printed.
+The slow tests run those that train, at smoke scale; where some are alike there, one of
+them. `make` targets and notebooks are run by `.ci/run`, downloads by
+`tests/runs/test_data_command.py` from a server of its own, benchmarks at their smallest
+by `tests/test_benchmarks.py`: here they are started, and stopped once they have read
+the flags that are printed.
 """
 
 import argparse
@@ -72,12 +73,32 @@ BENCHMARKS = [line for line in PYTHON if "benchmarks" in line]
 PLUGINS = [line for line in PYTHON if "--plugin" in line]
 EXPERIMENTS = [x for x in PYTHON if "experiments." in x and x not in PLUGINS]
 TESTS = [line for line in PYTHON if "pytest" in line]
-# Devices and processes: `test_scale`, `test_processes`. All tables and figures:
-# `test_paper`; here one of them, with a search for its rates.
+# `test_paper` runs all; here is one, with a search for its rates.
 PAPERS = [line for line in EXPERIMENTS if "experiments.paper" in line]
+# What smoke scale replaces, what is like another number, and the default.
+_ALIKE = r" --(scale|setting|rounds|eval_every|seed|resume|out)\b\S*| --algo=afga\b"
+# Instead of these runs there are others: one, or several.
+_FOLDERS = {
+    r"( docs/\S+)+": " CURVES",
+    r"( runs/\w+){2,}": " RUNS",
+    r" runs/\w+": " RUN",
+}
+# Devices, processes, downloads and tables have tests of their own; `make demo` runs its
+# command.
+_ELSEWHERE = r"\.data|\.paper|--mesh|--coord| --setting=demo --num_seeds=5 "
+
+
+def at_smoke_scale(line):
+    """What is left of a command there; those of which the same is left are alike."""
+    for pattern, name in {_ALIKE: "", **_FOLDERS}.items():
+        line = re.sub(pattern, name, line)
+    return line
+
+
+HERE = [line for line in EXPERIMENTS if not re.search(_ELSEWHERE, line)]
 TRAINED = [
     *[x for x in PAPERS if "--tune" in x][:1],
-    *[x for x in EXPERIMENTS if not re.search(r"\.data|\.paper|--mesh|--coord", x)],
+    *{at_smoke_scale(line): line for line in reversed(HERE)}.values(),
 ]
 # Run by `tests/testing/test_vectors.py`.
 VECTORS = "python -m afga_jax.testing.vectors OUT"
@@ -177,6 +198,7 @@ def test_flags_are_understood(command, tmp_path, monkeypatch):
             asked = {**given, "algo": algorithm}
             assert resolve(asked, dataset=dataset).config.algo == algorithm
         assert not words or name == "compare"
+        assert all((ROOT / word).exists() for word in words if word[:5] == "docs/")
 
 
 @pytest.mark.slow
@@ -208,7 +230,9 @@ def test_runs_at_smoke_scale(command, tmp_path, monkeypatch):
     elif name == "explore":
         assert explore.explore([name, *arguments, more[-1]]) == 0
     elif name == "sweep":
-        assert sweep.sweep([name, *arguments, *more]) == 0
+        # Two values of each: a grid of more is walked in the same way.
+        few = [re.sub(r"^(--\w+=[^,]+,[^,]+),.*", r"\1", word) for word in arguments]
+        assert sweep.sweep([name, *few, *more]) == 0
     elif name == "compare" and "--algos" in command:
         assert compare.compare([name, *arguments, *more]) == 0
     elif name == "compare" and "curves" in command.lower():

@@ -173,7 +173,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path, capsys, monkeypatch):
     assert "the run in runs/logistic_fedavg is finished" in stdout
 
 
-@pytest.mark.parametrize("algo", ["cafga", "scaffold", "damsgrad"])
+@pytest.mark.parametrize("algo", ["scaffold", "damsgrad"])
 def test_killed_at_any_moment(algo, tmp_path, monkeypatch):
     """By kill -9; it goes on in this process."""
     monkeypatch.setattr("afga_jax.runs.report.curves", lambda run, path: None)
