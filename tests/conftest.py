@@ -42,6 +42,15 @@ def pytest_collection_finish():
     gc.set_threshold(50_000, 20, 20)
 
 
+# A minute or two each.
+LONG = ("test_same_numbers_on_four_and_eight_devices", "test_every_name_runs")
+
+
+def pytest_collection_modifyitems(items):
+    """What takes long begins first: at the end one process would wait for the other."""
+    items.sort(key=lambda item: item.name not in LONG)
+
+
 @pytest.fixture
 def registry():
     """What a test registers is gone after it."""

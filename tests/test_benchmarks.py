@@ -37,7 +37,7 @@ ELSEWHERE = {
     "fetch": "--repeats=1 --level=1",
     "folder": "--scale=smoke --rows=3",
     "peaks": "--only 'span AFGA'",
-    "scaling": "--devices=1,2 --num_clients=16 --active=8",
+    "scaling": "--devices=2 --num_clients=16 --active=8",
     "startup": "--dataset=digits --repeats=1",
 }
 ALONE = {"accelerators", "all", "environments", "models"}

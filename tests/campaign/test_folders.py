@@ -13,7 +13,7 @@ import run_files
 from afga_jax.runs import runner
 from afga_jax.runs.command import Interrupted
 
-SEED, TIMES = 28, 2
+SEED, TIMES = 28, 3
 
 
 @pytest.fixture(autouse=True)

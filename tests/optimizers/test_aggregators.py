@@ -125,23 +125,6 @@ def test_fewer_uploads_than_it_is_made_for(name):
         assert np.isfinite(found).all()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["median", "trimmed", "multi-krum", "centred"])
-def test_both_engines_agree(name):
-    data, found = toy.clients(9), {}
-    for engine in ("dense", "span"):
-        built = afga_jax.build(
-            *("afga", toy.logistic(norm=True)),
-            aggregator=MADE[name][0],
-            **{"num_clients": 9, "active": 6, "local_steps": 3},
-        )
-        trainer = afga_jax.Trainer(built, afga_jax.Execution(engine), capacity=4)
-        key = jax.random.key(0)
-        state, _ = trainer.run(key, trainer.init(key), data, 3)
-        found[engine] = toy.flat(state)[0]
-    np.testing.assert_allclose(found["dense"], found["span"], rtol=0, atol=1e-10)
-
-
 BAD = [
     ({"active": 4, "aggregator": aggregators.trimmed_mean(2)}, "at least 5 uploads"),
     ({"active": 4, "aggregator": aggregators.krum(2)}, "at least 5 uploads"),

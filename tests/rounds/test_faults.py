@@ -86,21 +86,15 @@ def test_a_plain_loop(engine, draws):
 
 
 GRAPHS = {
-    "torus": {"topology": "torus"},
-    "complete": {"topology": "complete"},
-    "star": {"topology": "star", "mixing_order": "before"},
-    "random": {"topology": "random", "local_optimizer": "momentum"},
-    "every second": {"mix_every": 2},
     "clusters": {"clustering": [0, 1, 0, 2, 1, 0, 1, 0, 0], "active": None},
     "own": {"topology": afga_jax.mixing.Varying(lambda r, t: topology.ring(CLIENTS))},
 }
+# Graphs by name, adapted rings, HA-Fed and FedCluster are generated, with any faults:
+# `tests/properties/test_generated_faults.py`.
 OTHERS = {
     **{name: ("afga", options) for name, options in GRAPHS.items()},
-    "afga(a)": ("afga_adapted", {}),
-    "hafed": ("hafed", {"clustering": [0, 1, 2] * 3}),
     "fedamsgrad": ("fedamsgrad", {}),
     "scaffold": ("scaffold", {}),
-    "fedcluster": ("fedcluster", {"clustering": [0, 1, 2] * 3, "active": 6}),
 }
 QUICK = ("clusters",)
 

@@ -11,7 +11,7 @@ import pytest
 
 import afga_jax
 import toy
-from afga_jax import attacks
+from afga_jax import aggregators, attacks
 from afga_jax.optimizers.attacks import Uploads
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -88,12 +88,21 @@ def rounds(algorithm, engine="dense", count=3, data=None, **options):
     return jax.device_get((state, infos))
 
 
+LIES = {
+    "sign_flip": aggregators.median(),
+    "label_flip": aggregators.trimmed_mean(1),
+    "gaussian": aggregators.krum(1, 2),
+    "nan": aggregators.centred_clipping(0.3, 2),
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["sign_flip", "label_flip", "gaussian", "nan"])
+@pytest.mark.parametrize("name", LIES)
 def test_both_engines_agree(name):
+    """On what is uploaded and on what the server makes of it."""
     more = {"classes": 2} if name == "label_flip" else {}
-    attack = getattr(attacks, name)(0.3, **more)
-    found = [rounds("afga", engine, attack=attack) for engine in ("dense", "span")]
+    given = {"attack": getattr(attacks, name)(0.3, **more), "aggregator": LIES[name]}
+    found = [rounds("afga", engine, **given) for engine in ("dense", "span")]
     chex.assert_trees_all_close(*found, rtol=0, atol=1e-10)
 
 

@@ -118,7 +118,7 @@ def test_messages_and_hours_are_those_of_plans_and_matrices(case):
     name, options = {**REGISTERED, **CASES}[case]
     algorithm, costs = prices(name, **{**SMALL, **options})
     draw = jax.jit(algorithm.plan)
-    for round in (0, 1, 2):
+    for round in (0, 1):
         plan = draw(jax.random.key(3), round)
         want, uploads = counted(algorithm.recipe, plan)
         got = costs.per_round(info(uploads), round, plan if costs.needs_plan else None)
@@ -179,15 +179,15 @@ def test_only_what_is_drawn_needs_the_plan():
 
 
 @pytest.mark.parametrize("name", sorted(kernels.KERNELS))
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 6, 9])
-def test_traffic_of_a_kernel_is_that_of_its_matrix(name, n):
-    n = 8 if name == "hypercube" and n > 4 else n - (n == 3 and name == "hypercube")
-    kernel = kernels.KERNELS[name](n)
-    matrix = np.array(kernel.matrix())
-    np.fill_diagonal(matrix, 0)
-    traffic = kernel.messages()
-    assert traffic.messages == (matrix != 0).sum()
-    assert traffic.serial == max((matrix != 0).sum(0).max(), (matrix != 0).sum(1).max())
+def test_traffic_of_a_kernel_is_that_of_its_matrix(name):
+    for n in (1, 2, 4, 8) if name == "hypercube" else (1, 2, 3, 4, 6, 9):
+        kernel = kernels.KERNELS[name](n)
+        matrix = np.array(kernel.matrix())
+        np.fill_diagonal(matrix, 0)
+        traffic = kernel.messages()
+        sent = matrix != 0
+        assert traffic.messages == sent.sum(), n
+        assert traffic.serial == max(sent.sum(0).max(), sent.sum(1).max()), n
 
 
 def test_a_graph_that_changes_is_counted_round_by_round():
