@@ -2,13 +2,12 @@
 
     TFDS_DATA_DIR=... python -m benchmarks.fetch
 
-The archive is rebuilt from the prepared set, at the compression of the published one;
-`--level=1` is quicker. Each figure comes from a process of its own: memory is the most
-it ever held, imports included, and a later start is counted from nothing.
+The archive is rebuilt from the prepared set, at the compression of the published one.
+Each figure comes from a process of its own: memory is the most it ever held, imports
+included, and a later start is counted from nothing.
 """
 
 import argparse
-import functools
 import io
 import json
 import resource
@@ -46,7 +45,7 @@ def load(folder: Path) -> None:
     sources.load(SPEC.name, access)
 
 
-def rebuild(folder: Path, level: int) -> None:
+def rebuild(folder: Path) -> None:
     """Writes the binary version's archive from the prepared set."""
     arrays = prepared.read(SPEC, prepared.find(SPEC, sources.Access().data_dir))
     names = "\n".join(arrays["label_names"].tolist())
@@ -56,8 +55,7 @@ def rebuild(folder: Path, level: int) -> None:
     for number in range(1, 6):
         rows = slice((number - 1) * 10_000, number * 10_000)
         members[f"data_batch_{number}.bin"] = records(images[rows], labels[rows])
-    path = folder / "cifar.tar.gz"
-    with tarfile.open(path, "w:gz", compresslevel=level) as archive:
+    with tarfile.open(folder / "cifar.tar.gz", "w:gz") as archive:
         for name, content in members.items():
             member = tarfile.TarInfo(f"cifar-10-batches-bin/{name}")
             member.size = len(content)
@@ -90,10 +88,9 @@ def run(job, folder: Path) -> dict[str, float]:
     }
 
 
-def measure(job: str, folder: Path, *more: str) -> dict[str, float]:
+def measure(job: str, folder: Path) -> dict[str, float]:
     start = time.perf_counter()
-    words = ["-m", "benchmarks.fetch", "--job", job, str(folder), *more]
-    command = [sys.executable, *words]
+    command = [sys.executable, "-m", "benchmarks.fetch", "--job", job, str(folder)]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return json.loads(output) | {"process": time.perf_counter() - start}
 
@@ -101,19 +98,15 @@ def measure(job: str, folder: Path, *more: str) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--level", type=int, default=9, help="of the compression")
     parser.add_argument("--job", choices=JOBS, help="run one job in this process")
     parser.add_argument("folder", nargs="?", type=Path)
     arguments = parser.parse_args()
     if arguments.job:
-        job = JOBS[arguments.job]
-        if job is rebuild:
-            job = functools.partial(rebuild, level=arguments.level)
-        print(json.dumps(run(job, arguments.folder)))
+        print(json.dumps(run(JOBS[arguments.job], arguments.folder)))
         return
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        measure("rebuild the archive", folder, f"--level={arguments.level}")
+        measure("rebuild the archive", folder)
         size = (folder / "cifar.tar.gz").stat().st_size
         print(f"archive: {size / 1e6:.1f} MB; {arguments.repeats} repeats, interleaved")
         rounds = [

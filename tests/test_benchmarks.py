@@ -34,10 +34,10 @@ HERE = {
 }
 ELSEWHERE = {
     "auto": "--only 'mlp-100, N=100, FedAMSGrad' --least=0.01 --most=0.1 --results=OUT",
-    "fetch": "--repeats=1 --level=1",
+    "fetch": "--repeats=1",
     "folder": "--scale=smoke --rows=3",
     "peaks": "--only 'span AFGA'",
-    "scaling": "--devices=2 --num_clients=16 --active=8",
+    "scaling": "--devices=1,2 --num_clients=16 --active=8",
     "startup": "--dataset=digits --repeats=1",
 }
 ALONE = {"accelerators", "all", "environments", "models"}
