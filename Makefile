@@ -32,7 +32,7 @@ test: install
 	$(TESTS) -m "not slow"
 
 slow: install
-	$(TESTS) -m slow
+	$(TESTS) -m slow tests
 
 demo: install
 	$(BIN)/python -m experiments.compare --dataset=digits --setting=demo --num_seeds=5 \
