@@ -10,6 +10,11 @@ from jax.flatten_util import ravel_pytree
 
 from afga_jax.typing import Array, PyTree
 
+#: Arrays that an accelerator joins at once. XLA's compiler for GPUs has at most 96
+#: operands and results in a kernel: to one that joins more it adds nothing, and each
+#: array is multiplied by the learning rate in a kernel of its own.
+AT_ONCE = 64
+
 
 def take(tree: PyTree, rows: Array) -> PyTree:
     """Picks rows by their numbers; past the last row, the last one."""
@@ -62,6 +67,7 @@ class Packing:
 
     Args:
       example: A tree of arrays, or of their shapes.
+      most: How many arrays a vector holds at most; None: any number.
 
     >>> tree = {"w": jnp.array([[1.0], [2.0]]), "b": jnp.array(3.0)}
     >>> packing = Packing(tree)
@@ -69,25 +75,32 @@ class Packing:
     [[3.0, 1.0, 2.0]]
     """
 
-    def __init__(self, example: PyTree):
+    def __init__(self, example: PyTree, most: int | None = None):
         leaves, self._structure = jax.tree.flatten(example)
         self._shapes = [x.shape for x in leaves]
-        self._places: dict[Any, list[int]] = {}
+        by_type: dict[Any, list[int]] = {}
         for place, x in enumerate(leaves):
-            self._places.setdefault(x.dtype, []).append(place)
+            by_type.setdefault(x.dtype, []).append(place)
+        most = most or len(leaves)
+        #: Which arrays lie in each vector.
+        self._places = [
+            places[start : start + most]
+            for places in by_type.values()
+            for start in range(0, len(places), most)
+        ]
 
     def pack(self, tree: PyTree) -> PyTree:
         """The vectors of a tree."""
         leaves = jax.tree.leaves(tree)
         return tuple(
             jnp.concatenate([leaves[place].reshape(-1) for place in places])
-            for places in self._places.values()
+            for places in self._places
         )
 
     def unpack(self, vectors: tuple[Array, ...]) -> PyTree:
         """The tree of some vectors."""
         leaves: list[Any] = [None] * len(self._shapes)
-        for places, vector in zip(self._places.values(), vectors, strict=True):
+        for places, vector in zip(self._places, vectors, strict=True):
             end = 0
             for place in places:
                 start, end = end, end + math.prod(self._shapes[place])
@@ -105,6 +118,14 @@ class Unpacked:
         return tree
 
     unpack = pack
+
+
+def joined(tree: PyTree, most: int | None = None) -> list[Array]:
+    """The arrays of a tree in their order as vectors of at most `most` of them."""
+    leaves = jax.tree.leaves(tree)
+    most = most or len(leaves)
+    starts = range(0, len(leaves), most)
+    return [ravel_pytree(leaves[start : start + most])[0] for start in starts]
 
 
 def ravel(tree: PyTree) -> tuple[Array, Callable[[Array], PyTree]]:

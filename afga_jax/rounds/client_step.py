@@ -36,9 +36,8 @@ class RowForm:
     """
 
     def __init__(self, model: Model, memory: Memory):
-        packing = trees.Unpacked if on_cpu() else trees.Packing
-        self._model: Packing = packing(model)
-        fields: list[Packing] = [packing(field) for field in memory[:-1]]
+        self._model = _packing(model)
+        fields = [_packing(field) for field in memory[:-1]]
         self._fields = [*fields, trees.Unpacked(memory.public)]
 
     def pack(self, model: Model, memory: Memory) -> tuple[PyTree, Memory]:
@@ -59,6 +58,12 @@ class RowForm:
             return self._model.pack(self._model.unpack(model)._replace(shared=shared))
 
         return jax.vmap(joined)(models, mixed)
+
+
+def _packing(example: PyTree) -> Packing:
+    if on_cpu():
+        return trees.Unpacked(example)
+    return trees.Packing(example, most=trees.AT_ONCE)
 
 
 def local_step(
@@ -229,6 +234,7 @@ def step_clients(
         cast(ClientBlocks, data).own if aligned else copied_data(cycle),
         in_blocks=aligned,
         read=read,
+        mixed=cycle.recipe.mixing.mixes,
         chunk=cycle.execution.chunk,
         mesh=cycle.mesh,
     )

@@ -28,6 +28,7 @@ def update_rows(
     *,
     in_blocks: bool = False,
     read: PyTree = None,
+    mixed: bool = False,
     chunk: int | None = None,
     mesh: Mesh | None = None,
 ) -> tuple[PyTree, PyTree, PyTree]:
@@ -47,6 +48,7 @@ def update_rows(
       in_blocks: Whether the data lie in blocks with the rows: then a step is given its
         device's block, and its row in it.
       read: The models that clients step from, `[rows, ...]`; None: `models`.
+      mixed: Whether models are mixed before or after this, into new memory.
       chunk: Clients that run side by side on a device; None: by platform.
       mesh: Devices that share the rows; None: one has all.
 
@@ -64,7 +66,9 @@ def update_rows(
             count=count,
             usual=usual,
         )
-        models = trees.add(models, rows, increments)
+        everybody = len(rows) == len(jax.tree.leaves(models)[0])
+        add = _sums if mixed and everybody and not on_cpu() else trees.add
+        models = add(models, rows, increments)
         memories = trees.put(memories, rows, memory)
         return models, memories, jax.tree.map(lambda x: x.sum(0), measured)
 
@@ -257,6 +261,20 @@ def over_lanes(
     return over_blocks(here, mesh, in_specs, COPIED)(lanes, *copied)
 
 
+def _sums(models: PyTree, rows: Array, increments: PyTree) -> PyTree:
+    """As `trees.add` where all rows step, but in new memory.
+
+    The old is then free for what is mixed, which would be copied back to it otherwise.
+    """
+    size = len(rows)
+    # Who is not listed gets a number past the list: computed, as a constant is copied.
+    numbers = jnp.arange(size, dtype=rows.dtype)
+    place = jnp.maximum(rows, size).at[rows].set(numbers, mode="drop")
+    own = jax.tree.map(lambda x: x.at[place].get(mode="fill", fill_value=0), increments)
+    # Not summed once more for each neighbour that reads it.
+    return jax.lax.optimization_barrier(jax.tree.map(jnp.add, models, own))
+
+
 def _lying_here(
     size: int, rows: Array, count: Array | None
 ) -> tuple[Array, Any, Array]:
@@ -275,6 +293,13 @@ def _lying_here(
 def _first(function, inputs, total: int, chunk: int, count: Array) -> PyTree:
     shapes = jax.eval_shape(function, jax.tree.map(lambda x: x[0], inputs))
     results = jax.tree.map(lambda x: jnp.zeros((total, *x.shape), x.dtype), shapes)
+    if chunk == total and not on_cpu():
+        # A condition needs no zeros to begin with, and is not asked for a second time.
+        return jax.lax.cond(
+            count > 0,
+            lambda: _only(jnp.arange(total) < count, jax.vmap(function)(inputs)),
+            lambda: results,
+        )
 
     def run(number, results):
         # The last chunk is moved back to end with the rows; rows that ran before run
@@ -290,10 +315,18 @@ def _first(function, inputs, total: int, chunk: int, count: Array) -> PyTree:
         real = start + jnp.arange(chunk) < count
 
         def put(all_rows, rows):
-            keep = real.reshape(-1, *[1] * (rows.ndim - 1))
-            rows = jnp.where(keep, rows, jnp.zeros_like(rows))
             return jax.lax.dynamic_update_slice_in_dim(all_rows, rows, start, 0)
 
-        return jax.tree.map(put, results, new)
+        return jax.tree.map(put, results, _only(real, new))
 
     return jax.lax.fori_loop(0, (count + chunk - 1) // chunk, run, results)
+
+
+def _only(real: Array, rows: PyTree) -> PyTree:
+    """Rows where `real`, zeros elsewhere."""
+
+    def of_leaf(rows):
+        keep = real.reshape(-1, *[1] * (rows.ndim - 1))
+        return jnp.where(keep, rows, jnp.zeros_like(rows))
+
+    return jax.tree.map(of_leaf, rows)

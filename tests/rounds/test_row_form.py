@@ -9,7 +9,7 @@ import pytest
 import afga_jax
 import toy
 from afga_jax import compressors, trees
-from afga_jax.rounds import client_step
+from afga_jax.rounds import client_step, update_rows
 from cases import marked
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -23,26 +23,46 @@ CASES = {
     "fednova": {},
     "dsgd, compressed": {"compress_gossip": compressors.sign(), "gossip_step": 0.4},
 }
+# Two of one cluster and three of the other: as many as there are rows, one of nobody.
+UNEQUAL = {"active": None, "participation": 0.75, "clustering": [0] * 2 + [1] * 4}
+TOGETHER = {
+    "hafed": {},  # everybody steps, then mixes
+    "dsgd": {"mixing_order": "before"},
+    "cafga, unequal": UNEQUAL,
+}
 
 
 @pytest.mark.parametrize("case", marked(CASES, ["scaffold"]))
 def test_the_same_numbers_as_rows_and_as_trees(case, monkeypatch):
-    name = case.partition(",")[0]
-    options = {**toy.options_for(name, CLIENTS), **CASES[case]}
-    algorithm = afga_jax.build(name, toy.logistic(norm=True), **options)
-    data = toy.clients(CLIENTS)
-
-    def rounds():
-        state = algorithm.init(KEY)
-        step = jax.jit(lambda state: algorithm.round(KEY, state, data))
-        for _ in range(3):
-            state, info = step(state)
-        return state, info
-
-    expected = rounds()
+    expected = rounds_of(case, CASES[case])
     # The chunk, which a platform decides as well, stays that of a CPU.
     monkeypatch.setattr(client_step, "on_cpu", lambda: False)
-    chex.assert_trees_all_close(rounds(), expected, rtol=0, atol=1e-12)
+    found = rounds_of(case, CASES[case])
+    chex.assert_trees_all_close(found, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("case", marked(TOGETHER, ["cafga, unequal"]))
+def test_the_same_numbers_where_all_step_at_once(case, monkeypatch):
+    expected = rounds_of(case, TOGETHER[case])
+    monkeypatch.setattr(client_step, "on_cpu", lambda: False)
+    monkeypatch.setattr(update_rows, "on_cpu", lambda: False)
+    # As a model of more than two arrays lies there, one of more than 64 does.
+    monkeypatch.setattr(trees, "AT_ONCE", 2)
+    found = rounds_of(case, TOGETHER[case])
+    chex.assert_trees_all_close(found, expected, rtol=0, atol=1e-12)
+
+
+def rounds_of(case, options):
+    """State and diagnostics after three rounds."""
+    name = case.partition(",")[0]
+    clients = len(options.get("clustering", range(CLIENTS)))
+    options = {**toy.options_for(name, clients), **options}
+    algorithm = afga_jax.build(name, toy.logistic(norm=True), **options)
+    data, state = toy.clients(clients), algorithm.init(KEY)
+    step = jax.jit(lambda state: algorithm.round(KEY, state, data))
+    for _ in range(3):
+        state, info = step(state)
+    return state, info
 
 
 def test_a_vector_for_each_type_of_numbers():
@@ -54,5 +74,8 @@ def test_a_vector_for_each_type_of_numbers():
     packing = trees.Packing(jax.eval_shape(lambda: tree))
     vectors = packing.pack(tree)
     assert [(len(x), x.dtype) for x in vectors] == [(7, np.float64), (1, np.int32)]
+    parts = trees.Packing(tree, most=1)
+    assert [len(x) for x in parts.pack(tree)] == [6, 1, 1]
+    chex.assert_trees_all_equal(parts.unpack(parts.pack(tree)), tree)
     chex.assert_trees_all_equal_shapes_and_dtypes(packing.unpack(vectors), tree)
     chex.assert_trees_all_equal(packing.unpack(vectors), tree)

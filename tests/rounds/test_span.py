@@ -12,10 +12,11 @@ import afga_jax
 import both_engines
 import new_kinds
 import toy
+from afga_jax import trees
 from afga_jax.gossip.mixing import NoMixing
-from afga_jax.rounds import client_step, needed
+from afga_jax.rounds import client_step, needed, update_rows
 from afga_jax.rounds.execution import Execution
-from afga_jax.rounds.span import dependencies, schedule
+from afga_jax.rounds.span import dependencies, engine, schedule
 from afga_jax.training import engine_choice
 from cases import marked
 
@@ -287,6 +288,18 @@ def test_same_numbers_as_the_dense_engine(name, x64):
     _, expected, spanned = both_engines.rounds(algorithm, start, data, KEY, width)
     chex.assert_trees_all_close(spanned, expected, rtol=0, atol=1e-10)
     assert sum(info.needed for _, info in spanned) > 0
+
+
+def test_same_numbers_as_accelerators_run_it(x64, monkeypatch):
+    """All lanes of a slot at once, whose increments are joined in pieces."""
+    name = "unequal clusters"
+    algorithm, data = built(name), toy.clients(built_n(name))
+    start = jax.jit(algorithm.init)(KEY)
+    monkeypatch.setattr(engine, "on_cpu", lambda: False)
+    monkeypatch.setattr(update_rows, "on_cpu", lambda: False)
+    monkeypatch.setattr(trees, "AT_ONCE", 2)
+    _, expected, spanned = both_engines.rounds(algorithm, start, data, KEY)
+    chex.assert_trees_all_close(spanned, expected, rtol=0, atol=1e-10)
 
 
 def test_seeds_share_a_program():

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from afga_jax import trees
+from afga_jax.mesh import on_cpu
 from afga_jax.recipe import FederatedState, Model, Recipe, RoundInfo
 from afga_jax.rounds import client_step, server_step
 from afga_jax.rounds.cycle import Cycle
@@ -87,9 +88,11 @@ def run_cycle(cycle: Cycle, schedule: Schedule) -> tuple[FederatedState, RoundIn
         increment = increment._replace(shared=())
         if cumulative:
             increment = jax.tree.map(jnp.add, unravel(change), increment)
-        if mesh is not None:
-            # One array to send, not one for each of the model's.
-            increment = ravel_pytree(increment)[0]
+        # Few arrays to send, or for a kernel each to write, not each of the model's.
+        if not on_cpu():
+            increment = trees.joined(increment, trees.AT_ONCE)
+        elif mesh is not None:
+            increment = trees.joined(increment)
         return increment, *rest
 
     def slot(number, carry):
@@ -195,13 +198,14 @@ def _rows_at(table: Array, row: Array) -> Array:
 def _write(table: Array, row: Array, increments: PyTree) -> Array:
     """Puts each lane's increment into its row, array by array.
 
-    As updates of slices these happen in place. Joined to one row first, an increment
-    would be put together number by number: XLA on CPU fuses that into the update.
+    On a CPU as updates of slices, which happen in place. Joined to one row first, an
+    increment would be put together number by number: XLA on CPU fuses that into the
+    update.
     """
     offset = 0
     for leaf in jax.tree.leaves(increments):
         parts = leaf.reshape(len(row), -1).astype(table.dtype)
-        if len(row) <= 8:
+        if len(row) <= 8 and on_cpu():
             for lane in range(len(row)):
                 part = parts[lane : lane + 1]
                 at = (row[lane], jnp.asarray(offset, row.dtype))
