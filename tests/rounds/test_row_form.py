@@ -23,8 +23,8 @@ CASES = {
     "fednova": {},
     "dsgd, compressed": {"compress_gossip": compressors.sign(), "gossip_step": 0.4},
 }
-# Two of one cluster and three of the other: as many as there are rows, one of nobody.
-UNEQUAL = {"active": None, "participation": 0.75, "clustering": [0] * 2 + [1] * 4}
+# All of two clusters: as many as there are rows, of which two are nobody's.
+UNEQUAL = {"active": None, "participation": 1.0, "clustering": [0] * 2 + [1] * 4}
 TOGETHER = {
     "hafed": {},  # everybody steps, then mixes
     "dsgd": {"mixing_order": "before"},
