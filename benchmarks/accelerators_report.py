@@ -15,7 +15,8 @@ clients, all of which compute, 48 steps). A *turn* of the loop over local steps 
 local step with the dense engine and one slot of 8 gradients with the span engine.
 
 - *Kernels* are what a turn starts, library calls with them: *outside* of the gradient,
-  and *for gradients*. A loop counts as often as it is known to run, otherwise once.
+  and *for gradients*, with all in a loop or condition that has any. A loop counts as
+  often as it is known to run, otherwise once.
 - *Copies* are kernels outside of the gradient that copy an array as it is, *of clients*
   those of arrays with a row for each client.
 - *Bytes* are what a turn's kernels read and write, if nothing stays in a cache between

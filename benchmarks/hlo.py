@@ -102,7 +102,7 @@ class Counts(NamedTuple):
 
     Attributes:
       outside: What a turn of the loop over local steps does outside of the gradient.
-      gradient: What it does for gradients, with all in a loop that has any.
+      gradient: What it does for gradients, with all in a loop or condition with any.
       round: What happens once in a round, before and after that loop.
       trips: How often the loop over local steps runs; None: the schedule says.
       loops: Number of loops in the program.

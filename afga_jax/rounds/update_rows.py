@@ -4,6 +4,7 @@ The one module that knows about vmap, chunks and devices: on a mesh each device 
 the rows that lie on it.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -297,7 +298,10 @@ def _first(function, inputs, total: int, chunk: int, count: Array) -> PyTree:
         # A condition needs no zeros to begin with, and is not asked for a second time.
         return jax.lax.cond(
             count > 0,
-            lambda: _only(jnp.arange(total) < count, jax.vmap(function)(inputs)),
+            lambda: jax.tree.map(
+                functools.partial(_only, jnp.arange(total) < count),
+                jax.vmap(function)(inputs),
+            ),
             lambda: results,
         )
 
@@ -315,18 +319,15 @@ def _first(function, inputs, total: int, chunk: int, count: Array) -> PyTree:
         real = start + jnp.arange(chunk) < count
 
         def put(all_rows, rows):
+            rows = _only(real, rows)
             return jax.lax.dynamic_update_slice_in_dim(all_rows, rows, start, 0)
 
-        return jax.tree.map(put, results, _only(real, new))
+        return jax.tree.map(put, results, new)
 
     return jax.lax.fori_loop(0, (count + chunk - 1) // chunk, run, results)
 
 
-def _only(real: Array, rows: PyTree) -> PyTree:
+def _only(real: Array, rows: Array) -> Array:
     """Rows where `real`, zeros elsewhere."""
-
-    def of_leaf(rows):
-        keep = real.reshape(-1, *[1] * (rows.ndim - 1))
-        return jnp.where(keep, rows, jnp.zeros_like(rows))
-
-    return jax.tree.map(of_leaf, rows)
+    keep = real.reshape(-1, *[1] * (rows.ndim - 1))
+    return jnp.where(keep, rows, jnp.zeros_like(rows))
