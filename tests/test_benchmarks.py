@@ -127,6 +127,17 @@ def test_models_run_without_pytorch(ask, tmp_path, no_peers, monkeypatch):
 
 
 @pytest.mark.slow
+def test_step_runs_without_pytorch(no_peers, monkeypatch):
+    from benchmarks import models, step
+
+    monkeypatch.setattr(models, "SIDE", 64)
+    monkeypatch.setattr(step, "MODEL", "cnn")
+    figures = step.measure(repeats=1)
+    assert figures["missing"] == {"PyTorch": no_peers}
+    assert ["share of" in target["what"] for target in figures["targets"]] == [True]
+
+
+@pytest.mark.slow
 def test_environment_is_made(ask, tmp_path, monkeypatch):
     from benchmarks import environments
 
