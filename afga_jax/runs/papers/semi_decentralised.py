@@ -320,7 +320,7 @@ _DIGITS = Family(
     "Who wins where: heterogeneity, ρ and uploads, digits",
     "digits, 16 clients, CAFGA and HA-Fed in two clusters, TT-HF in four, "
     "8 local steps, 40 rounds, 3 seeds",
-    "two minutes on one core",
+    "six minutes on one core",
     {
         **{"dataset": "digits", "num_clients": 16, "num_seeds": 3, "hidden": (32,)},
         **{"local_steps": 8, "batch_size": 16, "rounds": 40, "eval_every": 2},
